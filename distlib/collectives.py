@@ -523,7 +523,7 @@ class AllReduceCap:
 def two_level_all_reduce_cap(ranks: Real, gpus: Real, gpu_bandwidth: Real, node_bandwidth: Real) -> AllReduceCap:
     """busbw ≤ (N−1)/N times gpu_bandwidth·gpus/(gpus−1) inside, node_bandwidth·nodes/(nodes−1) across, in byte/s.
 
-    `gpu_bandwidth` is what a GPU has to its node-mates, `node_bandwidth` what all NICs of a node have together, one way.
+    `gpu_bandwidth` is what a GPU has to its node-mates, `node_bandwidth` what all NICs of a node have, one way each.
     Only 2(nodes−1)n/nodes crosses a node's boundary, so busbw may exceed node_bandwidth, nearly twofold on two nodes,
     and nears it as nodes are added. A level of one member caps nothing: infinite.
     """
