@@ -179,7 +179,7 @@ def waste(interval: Real, write: Real, mtbf: Real, restart: Real = 0.0) -> Real:
 
 @domain(restart=NONNEGATIVE)
 def best_goodput(write: Real, mtbf: Real, restart: Real = 0.0) -> Real:
-    """(1 − τ_opt/MTBF)·e^(−R/MTBF): useful share of wall-clock at `exact_interval`. With R = 0 the waste is τ_opt/MTBF."""
+    """(1 − τ_opt/MTBF)·e^(−R/MTBF): goodput at `exact_interval`; the waste is τ_opt/MTBF when R = 0."""
     return (1 - exact_interval(write, mtbf) / mtbf) * np.exp(-np.divide(restart, mtbf))
 
 
@@ -285,9 +285,7 @@ def asynchronous_interval(blocking: Real, latency: Real, mtbf: Real) -> Real:
 
 
 @domain(latency=NONNEGATIVE)
-def asynchronous_segment_time(
-    interval: Real, blocking: Real, latency: Real, mtbf: Real, restart: Real = 0.0
-) -> Real:
+def asynchronous_segment_time(interval: Real, blocking: Real, latency: Real, mtbf: Real, restart: Real = 0.0) -> Real:
     """`segment_time` with `blocking` for T_write and R + latency for R: exact, for latency ≤ τ.
 
     A failure falls back to the last durable snapshot, so it also loses the `latency` that passed since that was taken.
@@ -384,29 +382,55 @@ def wasted_money(ranks: Real, wall_clock: Real, waste: Real, price: Real) -> Rea
 
 # Runs under failures, simulated.
 
-#: Draws times from one failure to the next, in s.
-Gaps = Callable[[np.random.Generator, int], np.ndarray]
+
+@dataclass(frozen=True)
+class Failures:
+    """The times from one failure to the next, each drawn anew: their mean in s, P(gap > t), and a drawing of them."""
+
+    mtbf: float
+    survival: Callable[[Real], Real]
+    draw: Callable[[np.random.Generator, int], np.ndarray]
 
 
 @domain(mtbf=POSITIVE)
-def exponential_gaps(mtbf: float) -> Gaps:
-    """Failures that do not remember: P(gap > t) = e^(−t/MTBF)."""
-    return lambda rng, size: rng.exponential(mtbf, size)
+def exponential_failures(mtbf: float) -> Failures:
+    """P(gap > t) = e^(−t/MTBF): failures that do not remember."""
+    return Failures(mtbf, lambda t: survival(t, mtbf), lambda rng, size: rng.exponential(mtbf, size))
 
 
 @domain(mtbf=POSITIVE, shape=POSITIVE)
-def weibull_gaps(mtbf: float, shape: float) -> Gaps:
-    """P(gap > t) = e^(−(t/scale)^shape), of mean MTBF: shape < 1 fails early after a failure, > 1 wears out."""
+def weibull_failures(mtbf: float, shape: float) -> Failures:
+    """P(gap > t) = e^(−(t/scale)^shape), scale = MTBF/Γ(1 + 1/shape): shape < 1 fails early again, > 1 wears out."""
     scale = mtbf / gamma(1 + 1 / shape)
-    return lambda rng, size: scale * rng.weibull(shape, size)
+    return Failures(mtbf, lambda t: np.exp(-((t / scale) ** shape)), lambda rng, size: scale * rng.weibull(shape, size))
 
 
-@domain(mtbf=POSITIVE, share=BELOW_ONE, short=NONNEGATIVE)
-def burst_gaps(mtbf: float, share: float, short: float) -> Gaps:
-    """A `share` of the gaps has mean `short`, the others the mean that makes MTBF of all; both exponential."""
+@domain(mtbf=POSITIVE, share=BELOW_ONE, short=POSITIVE)
+def burst_failures(mtbf: float, share: float, short: float) -> Failures:
+    """P(gap > t) = share·e^(−t/short) + (1 − share)·e^(−t/long), of mean MTBF: a failure that brings on the next."""
     long = (mtbf - share * short) / (1 - share)
-    check("mtbf − share·short", long, NONNEGATIVE)
-    return lambda rng, size: rng.exponential(np.where(rng.random(size) < share, short, long))
+    check("mtbf − share·short", long, POSITIVE)
+    return Failures(
+        mtbf,
+        lambda t: share * survival(t, short) + (1 - share) * survival(t, long),
+        lambda rng, size: rng.exponential(np.where(rng.random(size) < share, short, long)),
+    )
+
+
+@domain(interval=POSITIVE, write=NONNEGATIVE, restart=NONNEGATIVE)
+def renewal_goodput(interval: Real, write: Real, failures: Failures, restart: float = 0.0) -> Real:
+    """(τ/MTBF)·Σₖ P(gap > R + k·(τ + T_write)), k = 1, 2, …: useful share of wall-clock in a long job, any `failures`.
+
+    Between two failures ⌊(gap − R)/(τ + T_write)⌋ segments last; the sum is the mean of that. Exact; with
+    exponential failures it is 1 − `waste`. `restart` is one number.
+    """
+    k, segments = np.arange(1.0, 1001.0), 0.0
+    while True:
+        terms = failures.survival(restart + np.multiply.outer(interval + write, k))
+        segments = segments + np.sum(terms, axis=-1)
+        if np.max(terms[..., -1]) < 1e-15:
+            return interval / failures.mtbf * segments
+        k += 1000
 
 
 @dataclass(frozen=True)
@@ -425,16 +449,17 @@ class Runs:
 
 
 def simulate(
-    gaps: Gaps, work: float, interval: float, write: float, restart: float = 0.0, runs: int = 10_000, seed: int = 0
-) -> Runs:
-    """Jobs as `expected_wall_clock` has them, under failures drawn from `gaps`; the first gap starts with the job."""
-    return simulate_two_level(gaps, work, interval, 1, 0.0, write, 0.0, restart, restart, runs, seed)
+    failures: Failures, work: float, interval: float, write: float, restart: float = 0.0, runs: int = 10_000,
+    seed: int = 0,
+) -> Runs:  # fmt: skip
+    """Jobs as `expected_wall_clock` has them, under `failures`; the first gap starts with the job."""
+    return simulate_two_level(failures, work, interval, 1, 0.0, write, 0.0, restart, restart, runs, seed)
 
 
 @domain(work=POSITIVE, interval=POSITIVE, every=COUNT, near_write=NONNEGATIVE, far_write=NONNEGATIVE,
         coverage=FRACTION, near_restart=NONNEGATIVE, far_restart=NONNEGATIVE, runs=COUNT)  # fmt: skip
 def simulate_two_level(
-    gaps: Gaps, work: float, interval: float, every: int, near_write: float, far_write: float, coverage: float,
+    failures: Failures, work: float, interval: float, every: int, near_write: float, far_write: float, coverage: float,
     near_restart: float = 0.0, far_restart: float = 0.0, runs: int = 10_000, seed: int = 0,
 ) -> Runs:  # fmt: skip
     """Jobs as `two_level_overhead` has them: all runs advance together, from one failure to the next."""
@@ -442,7 +467,7 @@ def simulate_two_level(
     segment, pattern = interval + near_write, every * (interval + near_write) + far_write
     segments = np.ceil(work / interval - 1e-9)
     end = work + segments * near_write + segments // every * far_write
-    wall, failures, lost, restarting = np.zeros((4, runs))
+    wall, count, lost, restarting = np.zeros((4, runs))
     done, pause, running = np.zeros(runs), np.zeros(runs), np.arange(runs)  # segments kept, restart to come, run
 
     def reached(time: np.ndarray) -> np.ndarray:
@@ -450,7 +475,7 @@ def simulate_two_level(
         return whole_patterns * every + np.minimum(rest // segment, every - 1)
 
     while running.size:
-        gap, far = gaps(rng, running.size), rng.random(running.size) >= coverage
+        gap, far = failures.draw(rng, running.size), rng.random(running.size) >= coverage
         start = done * segment + done // every * far_write
         finished = gap >= pause + end - start
         gap = np.where(finished, pause + end - start, gap)
@@ -459,12 +484,12 @@ def simulate_two_level(
         kept = np.where(far, kept // every * every, kept)
         wall[running] += gap
         restarting[running] += paused
-        failures[running] += ~finished
+        count[running] += ~finished
         lost[running] += np.where(finished, 0, gap - paused - (kept * segment + kept // every * far_write - start))
         deep = far | ((gap < pause) & (pause == far_restart))
         done, pause = kept, np.where(deep, far_restart, near_restart)
         running, done, pause = (array[~finished] for array in (running, done, pause))
-    return Runs(wall, failures, work, end - work, lost, restarting)
+    return Runs(wall, count, work, end - work, lost, restarting)
 
 
 def mean_interval(samples: np.ndarray) -> tuple[float, float]:
