@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distlib.published import sweep, sweeps
+from distlib.published import llama3_interruptions, reliability, reported, sweep, sweeps
 from distlib.units import GB, GiB, us
 
 ALL = sweeps()
@@ -107,3 +107,38 @@ def test_sweeps_selects_by_field_and_by_number_of_sizes():
     chosen = sweeps(operation="all_reduce", nodes=1, min_sizes=10)
     assert "aws_p5_1n" in {s.id for s in chosen}
     assert all(s.operation == "all_reduce" and s.nodes == 1 and s.n.size >= 10 for s in chosen)
+
+
+# Reliability
+
+
+def test_the_causes_of_llama_3_are_the_419_interruptions_and_the_printed_shares_are_not_all_theirs():
+    causes = llama3_interruptions()
+    total = sum(cause.count for cause in causes)
+    assert len(causes) == 18 and total == reported("llama3", "unexpected") == 419
+    assert reported("llama3", "all") == total + reported("llama3", "planned")
+    wrong = [c.component for c in causes if abs(c.count / total - c.printed_share) > 6e-4]
+    assert wrong == ["Faulty GPU"]
+    assert causes[0].count / total == pytest.approx(0.353, abs=5e-4) and causes[0].printed_share == 0.301
+    assert sum(c.printed_share for c in causes) == pytest.approx(1 - (0.353 - 0.301), abs=2e-3)
+    gpu = sum(c.count for c in causes if c.category == "GPU")
+    assert gpu / total == pytest.approx(0.640, abs=5e-4) and reported("llama3", "gpu_share") == pytest.approx(0.587)
+    assert round(0.301 * total) == 126 and (gpu - 148 + 126) / total == pytest.approx(0.587, abs=5e-4)
+
+
+def test_every_fact_of_reliability_is_positive_and_has_its_source():
+    for fact in reliability():
+        assert fact.value > 0 and fact.source and fact.study and fact.quantity
+        assert fact.kind in {"measured", "specified", "estimated", "projected", "bound"}
+    keys = [(fact.study, fact.quantity) for fact in reliability()]
+    assert len(set(keys)) == len(keys)
+
+
+def test_reliability_is_in_si_and_an_unknown_fact_is_an_error():
+    assert reported("llama3", "window") == 54 * 86400
+    assert reported("bloom", "lost") == pytest.approx(26_280)
+    assert reported("opt", "checkpoint_file") == 1.7e9
+    assert reported("llama3", "storage_sustained") == 2e12
+    assert 1 / (128 * reported("rsc1", "node_failures")) == pytest.approx(28.8 * 3600, rel=2e-3)
+    with pytest.raises(ValueError, match="must be one of bloom checkpoint"):
+        reported("bloom", "temperature")
