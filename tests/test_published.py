@@ -150,7 +150,7 @@ def test_every_fact_of_reliability_is_positive_and_has_its_source():
 def test_reliability_is_in_si_and_an_unknown_fact_is_an_error():
     assert reported("llama3", "window") == 54 * 86400
     assert reported("bloom", "lost") == pytest.approx(26_280)
-    assert reported("opt", "checkpoint_file") == 1.7e9
+    assert reported("opt", "checkpoint") == 1.6e12
     assert reported("llama3", "storage_sustained") == 2e12
     assert 1 / (128 * reported("rsc1", "node_failures")) == pytest.approx(28.8 * 3600, rel=2e-3)
     with pytest.raises(ValueError, match="must be one of bloom checkpoint"):
