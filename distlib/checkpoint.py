@@ -217,7 +217,8 @@ class Plan:
     def regime(self) -> Real:
         """How far T_write/MTBF lets the first-order law go, in words."""
         ratio = np.divide(self.write, self.mtbf)
-        return np.select([ratio <= 0.01, ratio <= 0.1, ratio <= 2], REGIMES[:3], REGIMES[3])[()]
+        words = np.select([ratio <= 0.01, ratio <= 0.1, ratio <= 2], REGIMES[:3], REGIMES[3])
+        return words if words.ndim else str(words)
 
 
 #: T_write/MTBF up to 0.01, 0.1, 2 and beyond.

@@ -124,6 +124,7 @@ def test_a_run_that_ended_without_a_failure_adds_time_and_no_failure():  # C08
     estimate = mtbf_from_log(np.full(10, 12 * hour), failed)
     assert estimate.mtbf / hour == pytest.approx(40)
     assert (estimate.failures, estimate.exposure) == (3, 120 * hour)
+    assert estimate == mtbf_from_counts(120 * hour, 3, 0.95) == mtbf_from_counts(120 * hour, 3)
     every_end = mtbf_from_counts(120 * hour, 13).mtbf
     assert every_end / hour == pytest.approx(9.2, abs=0.05)
     assert np.sqrt(every_end / estimate.mtbf) == pytest.approx(0.48, abs=0.001)
@@ -327,7 +328,7 @@ def test_a_plan_has_the_exact_numbers_and_says_its_regime():  # C06
     assert plan.interval == exact_interval(10_480.0, day)
     assert plan.overhead == overhead(plan.interval, 10_480.0, day)
     assert plan.waste == pytest.approx(waste(plan.interval, 10_480.0, day))
-    assert plan.regime == REGIMES[2]
+    assert plan.regime == REGIMES[2] and type(plan.regime) is str
     assert young_interval(10_480.0, day) == pytest.approx(42_555, abs=1)
     assert young_interval(10_480.0, day) / hour == pytest.approx(11.8, abs=0.05)
     assert first_order_overhead(young_interval(10_480.0, day), 10_480.0, day) == pytest.approx(0.49, abs=0.005)
