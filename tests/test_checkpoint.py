@@ -594,8 +594,10 @@ def test_the_renewal_goodput_is_the_rate_of_long_simulated_jobs(failures):
 
 
 def test_the_renewal_goodput_of_exponential_failures_is_the_exact_one():
-    tau = np.array([5.0, 20.0, 80.0])
-    assert renewal_goodput(tau, 2.0, exponential_failures(70.0), 9.0) == pytest.approx(1 - waste(tau, 2.0, 70.0, 9.0))
+    tau = np.array([0.02, 5.0, 20.0, 80.0])  # the first has thousands of segments between two failures
+    for write in (0.001, 2.0):
+        exact = 1 - waste(tau, write, 70.0, 9.0)
+        assert renewal_goodput(tau, write, exponential_failures(70.0), 9.0) == pytest.approx(exact, rel=1e-9)
 
 
 @pytest.mark.parametrize("failures", [

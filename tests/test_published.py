@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from distlib.checkpoint import best_goodput, checkpoint_bytes, system_mtbf, waste
 from distlib.hardware import ACCELERATORS
 from distlib.published import llama3_interruptions, reliability, reported, sweep, sweeps
-from distlib.units import GB, GiB, us
+from distlib.units import GB, GiB, TiB, us
 
 ALL = sweeps()
 OPERATIONS = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "sendrecv"}
@@ -155,3 +156,39 @@ def test_reliability_is_in_si_and_an_unknown_fact_is_an_error():
     assert 1 / (128 * reported("rsc1", "node_failures")) == pytest.approx(28.8 * 3600, rel=2e-3)
     with pytest.raises(ValueError, match="must be one of bloom checkpoint"):
         reported("bloom", "temperature")
+
+
+def test_checkpoint_sizes_are_met_within_ten_percent_and_one_unit_is_unclear():
+    fourteen = {
+        name: checkpoint_bytes(reported(name, "parameters")) for name in ("bloom", "nemotron15b", "nemotron340b")
+    }
+    errors = [100 * (size / reported(name, "checkpoint") - 1) for name, size in fourteen.items()]
+    assert errors == pytest.approx([7.3, 2.9, 8.2], abs=0.05)
+    assert fourteen["bloom"] / 2.3 / TiB == pytest.approx(0.976, abs=5e-4)  # if the log's 2.3 TB are TiB
+    opt = checkpoint_bytes(reported("opt", "parameters"), master=0)
+    assert 100 * (opt / reported("opt", "checkpoint") - 1) == pytest.approx(9.4, abs=0.05)
+    assert 100 * (opt / (992 * 1.7 * GB) - 1) == pytest.approx(3.8, abs=0.05)
+
+
+def test_the_law_of_the_mtbf_holds_between_job_sizes_and_misses_from_a_node_rate():
+    node = 1 / reported("rsc1", "node_failures")
+    projected = [system_mtbf(node, gpus // 8) / reported("rsc1", f"mtbf_{gpus}") for gpus in (16384, 131072)]
+    assert projected == pytest.approx([1.002, 0.980], abs=5e-4)
+    assert system_mtbf(reported("rsc1", "mtbf_8"), 128) / reported("rsc1", "mtbf_1024") == pytest.approx(1.13, abs=5e-3)
+    assert system_mtbf(node, 128) / reported("rsc1", "mtbf_1024") == pytest.approx(3.65, abs=5e-3)
+
+
+def test_the_goodput_of_large_rsc_1_jobs_lies_between_its_two_mtbf():
+    tau, write, short, long = (reported("rsc1", x) for x in ("interval", "write", "restart_short", "restart_long"))
+    by_jobs = 1 - waste(tau, write, reported("rsc1", "mtbf_1024"), np.array([short, long]))
+    by_nodes = 1 - waste(tau, write, system_mtbf(1 / reported("rsc1", "node_failures"), 128), np.array([short, long]))
+    assert by_jobs == pytest.approx([0.852, 0.826], abs=5e-4)
+    assert by_nodes == pytest.approx([0.903, 0.895], abs=5e-4)
+    assert by_jobs.max() < reported("rsc1", "effective_time") < by_nodes.max()
+
+
+def test_llama_3_can_have_had_its_effective_time():
+    mtbf = reported("llama3", "window") / reported("llama3", "unexpected")
+    write = checkpoint_bytes(reported("llama3", "parameters")) / reported("llama3", "storage_sustained")
+    assert best_goodput(write, mtbf, 300.0) == pytest.approx(0.952, abs=5e-4)
+    assert best_goodput(write, mtbf, 300.0) > reported("llama3", "effective_time")
