@@ -1,12 +1,13 @@
 """Checkpoint intervals and the cost of failures, against optima found numerically, played jobs and published cases."""
 
+from decimal import Decimal, localcontext
 from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.optimize import minimize, minimize_scalar
-from scipy.stats import chi2, poisson
+from scipy.stats import chi2, norm, poisson
 
 from distlib.checkpoint import (
     REGIMES,
@@ -184,6 +185,16 @@ def test_the_exact_interval_solves_its_equation_on_both_sides_of_the_seam():
     assert above / below - 1 == pytest.approx(1e-9, rel=0.1)
 
 
+@pytest.mark.parametrize("ratio", ["9.9e-6", "1e-9", "1.01e-5"])
+def test_the_exact_interval_keeps_its_digits_where_the_write_is_short(ratio):
+    """Against Newton's method in fifty decimal digits. Beyond the seam W₀ itself has lost half of them."""
+    with localcontext(prec=50):
+        d, u = Decimal(ratio), (2 * Decimal(ratio)).sqrt()
+        for _ in range(8):
+            u -= (-(1 - u).ln() - u - d) * (1 - u) / u
+    assert exact_interval(float(ratio), 1.0) == pytest.approx(float(u), rel=1e-13 if float(ratio) < 1e-5 else 1e-11)
+
+
 def test_the_interval_is_work_and_the_period_is_a_write_more():
     """Young's number lies above the best work by s/3 and below the best period by s/6, s = √(2·T_write/MTBF)."""
     write = 1e-6
@@ -335,6 +346,7 @@ def test_a_plan_has_the_exact_numbers_and_says_its_regime():  # C06
     assert young_interval(10_480.0, 5240.0) == pytest.approx(10_480)  # half the time saving: MTBF = 1.46 h
     assert 5240 / hour == pytest.approx(1.46, abs=0.005)
     assert list(Plan(np.array([0.01, 0.1, 2.0, 20.0]), 1.0, 0.5).regime) == list(REGIMES)
+    assert list(Plan(np.array([0.0101, 0.101, 2.01]), 1.0).regime) == list(REGIMES[1:])
     assert Plan(600.0, 30.0).interval == pytest.approx(30)
     assert Plan(60.0, LLAMA3, 300.0).waste == pytest.approx(waste(exact_interval(60, LLAMA3), 60, LLAMA3, 300.0))
 
@@ -645,6 +657,7 @@ def test_the_confidence_interval_of_a_mean_covers_it_19_times_in_20():
     ends = np.array([mean_interval(row) for row in samples])
     covered = np.mean((ends[:, 0] < 1) & (ends[:, 1] > 1))
     assert 0.935 < covered < 0.96
+    assert mean_interval(np.array([0.0, 2.0])) == pytest.approx((1 - norm.ppf(0.975), 1 + norm.ppf(0.975)), rel=1e-4)
 
 
 @pytest.mark.slow
