@@ -1,7 +1,7 @@
 """Messages on a link: Principle 11, the α–β law, T(n) = α + n/β, the forms it grows into, and their fits.
 
 α is the start-up latency in seconds, β the bandwidth in bytes per second, one way, n the message size in bytes.
-Hockney (1994) writes r∞ for this β and n½ for αβ; much of the literature since writes β for seconds per byte.
+Much of the literature writes β for seconds per byte; here it is a bandwidth.
 """
 
 from collections.abc import Callable
@@ -133,7 +133,7 @@ def launched_time(n: Real, launch: Real, link: Link) -> Real:
 
 @domain(n=at_least(1), growth=NONNEGATIVE)
 def growing_time(n: Real, growth: Real, link: Link) -> Real:
-    """T(n) = max(α + δ·log₂ n, (√α + √(n/β))²): a start that grows by δ (`growth`) a doubling of n, or the stages, in s.
+    """T(n) = max(α + δ·log₂ n, (√α + √(n/β))²): a start that grows by δ (`growth`) a doubling, or the stages, in s.
 
     n ≥ 1 byte, where the start is α. Whichever takes longer rules.
     """
@@ -197,18 +197,22 @@ class Fit:
         return self.predict(self.n) / self.time - 1
 
 
+def _starts(law: Law, n: np.ndarray, time: np.ndarray) -> np.ndarray:
+    return np.array(law.start(time.min(), (n / time).max()))
+
+
 def _solve(law: Law, n: np.ndarray, time: np.ndarray, starts: list[np.ndarray]) -> np.ndarray:
     from scipy.optimize import least_squares
 
-    solutions = [
-        least_squares(
-            lambda logs: np.log(law.time(n, *np.exp(logs)) / time),
-            start,
-            loss="soft_l1",
-            f_scale=0.02,
-        )
-        for start in starts
-    ]
+    def misses(logs: np.ndarray) -> np.ndarray:
+        return np.log(law.time(n, *np.exp(logs)) / time)
+
+    def slopes(logs: np.ndarray, step: float = 1e-7) -> np.ndarray:
+        points = logs + step * np.vstack([np.zeros(logs.size), np.eye(logs.size)])
+        values = np.log(law.time(n, *np.exp(points).T[:, :, np.newaxis]))
+        return (values[1:] - values[0]).T / step
+
+    solutions = [least_squares(misses, start, jac=slopes, loss="soft_l1", f_scale=0.02) for start in starts]
     return np.exp(min(solutions, key=lambda solution: solution.cost).x)
 
 
@@ -225,18 +229,20 @@ def fit(law: Law, n: Real, time: Real) -> Fit:
             f"n and time must be vectors of one length, more than {len(law.constants)} for {law.formula}, "
             f"got shapes {n.shape} and {time.shape}"
         )
-    starts = [np.log(point) for point in law.start(time.min(), (n / time).max())]
-    return Fit(law, _solve(law, n, time, starts), n, time)
+    return Fit(law, _solve(law, n, time, [np.log(start) for start in _starts(law, n, time)]), n, time)
 
 
 def held_out(fitted: Fit, held: Real) -> np.ndarray:
     """Predicted over measured, less 1, at the sizes `held` (indices or a mask), from a fit to all other sizes.
 
-    The refit starts at the constants of `fitted`; it sees none of the times that it predicts.
+    The refit sees none of the times that it predicts. It starts at the constants of `fitted`, those that had vanished
+    raised to a hundredth of the law's first guess, so that they may grow again.
     """
     rest = np.ones(len(fitted.n), bool)
     rest[held] = False
-    constants = _solve(fitted.law, fitted.n[rest], fitted.time[rest], [np.log(fitted.constants)])
+    n, time = fitted.n[rest], fitted.time[rest]
+    start = np.log(np.maximum(fitted.constants, 0.01 * _starts(fitted.law, n, time)[0]))
+    constants = _solve(fitted.law, n, time, [start])
     return fitted.law.time(fitted.n[held], *constants) / fitted.time[held] - 1
 
 
