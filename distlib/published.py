@@ -1,0 +1,99 @@
+"""Published measurements as records: each has its machine, its source and what is odd about it.
+
+`distlib/data/collectives_sweeps.csv` has one row a sweep, `collectives_times.csv` one row a message size. The sizes
+follow nccl-tests: the full array of an all-reduce, all-gather or reduce-scatter, a rank's buffer of an all-to-all,
+the message of a broadcast, reduce or sendrecv. Times are of out-of-place calls (input and output buffers differ),
+in every row; where the in-place time is printed too, it stands beside. A time that its source does not print is
+computed from the printed bandwidth, and the sweep says `derived`.
+"""
+
+import csv
+import difflib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from distlib.units import GB, us
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """One operation timed over message sizes. Arrays are read-only; nan where the source prints nothing."""
+
+    id: str
+    operation: str  # all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, sendrecv
+    accelerator: str
+    nodes: int
+    gpus_per_node: int
+    ranks: int
+    fabric: str
+    algorithm: str  # as the source states it; empty where it does not
+    library: str
+    repository: str
+    path: str
+    commit: str
+    licence: str  # as the source states it; empty where it does not
+    retrieved: str
+    anomaly: str  # empty, or what sets the sweep apart from its like
+    note: str
+    derived: bool  # the time is computed from a printed bandwidth
+    n: np.ndarray  # byte, increasing
+    time: np.ndarray  # s, out-of-place
+    time_in_place: np.ndarray  # s
+    algbw: np.ndarray  # byte/s, as printed
+    busbw: np.ndarray  # byte/s, as printed
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    text = (files("distlib") / "data" / name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def _column(rows: list[dict[str, str]], name: str, unit: float = 1.0) -> np.ndarray:
+    values = np.array([float(row[name] or "nan") * unit for row in rows])
+    values.flags.writeable = False
+    return values
+
+
+@cache
+def _all() -> dict[str, Sweep]:
+    times = {key: list(rows) for key, rows in groupby(_rows("collectives_times.csv"), lambda row: row["sweep"])}
+    found = {}
+    for row in _rows("collectives_sweeps.csv"):
+        rows = times[row["id"]]
+        counts = {name: int(row[name]) for name in ("nodes", "gpus_per_node", "ranks")}
+        found[row["id"]] = Sweep(
+            **{**row, **counts},  # type: ignore[arg-type]
+            derived=any(r["derived"] for r in rows),
+            n=_column(rows, "n_bytes"),
+            time=_column(rows, "time_us", us),
+            time_in_place=_column(rows, "time_in_place_us", us),
+            algbw=_column(rows, "algbw_GBps", GB),
+            busbw=_column(rows, "busbw_GBps", GB),
+        )
+    return found
+
+
+def sweep(id: str) -> Sweep:
+    """The sweep of that name. An unknown name raises ValueError that lists the near ones."""
+    if id not in _all():
+        near = difflib.get_close_matches(str(id), _all(), n=5, cutoff=0.3)
+        raise ValueError(f"id must be a published sweep, got {id!r}; near it: {', '.join(near) or 'none'}")
+    return _all()[id]
+
+
+def sweeps(min_sizes: int = 1, **fields: Any) -> tuple[Sweep, ...]:
+    """Every sweep of `min_sizes` message sizes or more whose fields equal those given.
+
+    `sweeps(operation="all_reduce", nodes=1, min_sizes=10)`. An unknown field raises ValueError.
+    """
+    unknown = sorted(set(fields) - set(Sweep.__dataclass_fields__))
+    if unknown:
+        raise ValueError(f"a sweep has no field {', '.join(unknown)}; it has {', '.join(Sweep.__dataclass_fields__)}")
+    return tuple(
+        s for s in _all().values() if s.n.size >= min_sizes and all(getattr(s, k) == v for k, v in fields.items())
+    )

@@ -1,0 +1,49 @@
+"""The chapters as notebooks: where they are, and their reference outputs in tests/golden."""
+
+from pathlib import Path
+
+import jupytext
+import nbformat
+
+ROOT = Path(__file__).resolve().parent.parent
+BOOK, GOLDEN = ROOT / "book", ROOT / "tests" / "golden"
+
+#: Pictures differ with fonts and versions; the fingerprint that `show` records beside each is compared instead.
+PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
+
+
+def is_chapter(path):
+    """A page that runs: MyST Markdown with a kernelspec in its front matter."""
+    if path.suffix != ".md" or BOOK not in path.resolve().parents:
+        return False
+    text = path.read_text(encoding="utf-8")
+    return text.startswith("---\n") and "\nkernelspec:" in text.split("\n---", 1)[0]
+
+
+def chapters():
+    return sorted(path for path in BOOK.rglob("*.md") if is_chapter(path))
+
+
+def golden_path(chapter):
+    return GOLDEN / chapter.resolve().relative_to(BOOK).with_suffix(".ipynb")
+
+
+def read(chapter):
+    """The chapter as a notebook without outputs."""
+    notebook = jupytext.read(chapter)
+    for number, cell in enumerate(notebook.cells):
+        cell["id"] = f"cell-{number}"
+    return notebook
+
+
+def code(notebook):
+    return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def read_golden(chapter):
+    """The chapter's reference outputs, or None if there are none or they belong to other code."""
+    path = golden_path(chapter)
+    if not path.exists():
+        return None
+    golden = nbformat.read(path, as_version=4)
+    return golden if code(golden) == code(read(chapter)) else None
