@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distlib.domain import FINITE, FRACTION, NONNEGATIVE, POSITIVE, Domain, Real, at_least, check, domain, whole
+from distlib.domain import FRACTION, NONNEGATIVE, POSITIVE, Domain, Real, check, domain, whole
 from distlib.transformer import inference_flops, training_flops
 
 BELOW_ONE = Domain("a number ≥ 0 and < 1", lambda x: (x >= 0) & (x < 1))
@@ -184,7 +184,7 @@ def training_time(compute: Real, ranks: Real, peak: Real, mfu: Real) -> Real:
 HUBER_DELTA = 1e-3
 #: Starting points (ln A, ln B, ln E, a, b) of a fit.
 STARTS = np.array(list(itertools.product((0, 10, 20), (0, 10, 20), (-1, 0, 1), (0, 0.5, 1), (0, 0.5, 1))), dtype=float)
-#: Above this condition number the runs do not tell the constants apart.
+#: Above this condition number an error of 1 % in the losses can become one of order 1 in the constants.
 ILL_CONDITIONED = 100.0
 
 
@@ -199,6 +199,16 @@ class Fit:
     parameters: np.ndarray
     tokens: np.ndarray
     loss: np.ndarray
+
+    @property
+    def residuals(self) -> np.ndarray:
+        """ln 𝓛 − ln 𝓛(P, D) of the runs fitted."""
+        return log_residuals(self.parameters, self.tokens, self.loss, self.surface)
+
+    @property
+    def agreement(self) -> float:
+        """The fraction of starts that ended within 0.1 % of the best objective."""
+        return float(np.mean(self.objectives <= 1.001 * self.objective))
 
 
 def huber(residual: Real, delta: float = HUBER_DELTA) -> Real:
@@ -227,22 +237,30 @@ def log_terms(theta: np.ndarray, log_p: np.ndarray, log_d: np.ndarray) -> tuple[
     return top + np.log(total), weights / total
 
 
-def descend(start: np.ndarray, log_p: np.ndarray, log_d: np.ndarray, log_loss: np.ndarray, scale: float = 1.0):
-    """L-BFGS-B from one start: (where it ended, the objective there).
+def objective(
+    theta: np.ndarray, log_p: np.ndarray, log_d: np.ndarray, log_loss: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Σ huber(r/δ) with r = ln 𝓛(P, D) − ln 𝓛, and its gradient in (ln A, ln B, ln E, a, b)."""
+    fitted, share = log_terms(theta, log_p, log_d)
+    residual = (fitted - log_loss) / HUBER_DELTA
+    pull = np.clip(residual, -1, 1) / HUBER_DELTA * share
+    slope = [pull[0].sum(), pull[1].sum(), pull[2].sum(), -(pull[0] * log_p).sum(), -(pull[1] * log_d).sum()]
+    return huber(residual, 1.0).sum(), np.array(slope)
 
-    Residuals are measured in δ, so that the optimiser's own stopping tolerances, which are absolute, are small
-    beside the objective. `scale` multiplies the objective: it moves no minimum, only where the optimiser stops.
+
+def descend(start: np.ndarray, *logs: np.ndarray, scale: float = 1.0) -> tuple[np.ndarray, float]:
+    """BFGS from one start on ln P, ln D, ln 𝓛: (where it ended, Σ huber(r) there).
+
+    An optimiser stops when a slope is small in absolute terms, so it matters that residuals are measured in δ.
+    `scale` multiplies the objective: it moves no minimum, only the point where the optimiser stops.
     """
     from scipy.optimize import minimize
 
-    def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        fitted, share = log_terms(theta, log_p, log_d)
-        residual = (fitted - log_loss) / HUBER_DELTA
-        pull = np.clip(residual, -1, 1) / HUBER_DELTA * share
-        slope = [pull[0].sum(), pull[1].sum(), pull[2].sum(), -(pull[0] * log_p).sum(), -(pull[1] * log_d).sum()]
-        return scale * huber(residual, 1.0).sum(), scale * np.array(slope)
+    def scaled(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = objective(theta, *logs)
+        return scale * value, scale * slope
 
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000, "maxfun": 4000})
+    found = minimize(scaled, start, jac=True, method="BFGS")
     return found.x, found.fun / scale * HUBER_DELTA**2
 
 
@@ -303,7 +321,39 @@ def bootstrap(fit: Fit, resamples: int = 300, seed: int = 0) -> LossSurface:
     return as_surface(np.array([descend(as_theta(fit.surface), *logs[:, draw])[0] for draw in draws]))
 
 
+@domain(parameters=POSITIVE, tokens=POSITIVE)
+def simulated_losses(parameters: Real, tokens: Real, fit: Fit, sample: LossSurface, seed: int = 0) -> np.ndarray:
+    """𝓛(P, D)·e^r, a row a run, a column a surface of the sample, r drawn from the fit's residuals.
+
+    What new runs would give if the surface were right and they scattered as the fitted runs do.
+    """
+    losses = loss_at(np.asarray(parameters)[..., None], np.asarray(tokens)[..., None], sample)
+    return losses * np.exp(np.random.default_rng(seed).choice(fit.residuals, losses.shape))
+
+
 @domain(level=FRACTION)
 def interval(sample: Real, level: Real = 0.95) -> np.ndarray:
-    """(low, high): the central `level` of a sample along its first axis."""
-    return np.quantile(sample, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    """(low, high): the central `level` of a sample along its last axis."""
+    return np.quantile(sample, [(1 - level) / 2, (1 + level) / 2], axis=-1)
+
+
+# The shortcut: a parabola through each budget's runs, a power law through their minima
+
+
+@domain(parameters=POSITIVE, loss=POSITIVE)
+def isoflop_optimum(parameters: Real, loss: Real) -> float:
+    """P* of one budget: the vertex of 𝓛 = c₀ + c₁ ln P + c₂ (ln P)² (Hoffmann et al. 2022, approach 2).
+
+    Biased where a ≠ b: the valley is steeper on one side, a parabola is not.
+    """
+    log_p = np.log(parameters)
+    centre = np.mean(log_p)
+    bend, slope, _ = np.polyfit(log_p - centre, loss, 2)
+    return float(np.exp(centre - slope / (2 * check("curvature of the parabola", bend, POSITIVE))))
+
+
+@domain(x=POSITIVE, y=POSITIVE)
+def power_law(x: Real, y: Real) -> tuple[float, float]:
+    """(k, p) of y = k·xᵖ: least squares of ln y on ln x."""
+    p, log_k = np.polyfit(np.log(x), np.log(y), 1)
+    return float(np.exp(log_k)), float(p)

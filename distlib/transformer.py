@@ -61,7 +61,7 @@ def attention_flops(layers: Real, hidden: Real, seq: Real, tokens: Real) -> Real
 def model_flops(model: Transformer, seq: Real, tokens: Real) -> Real:
     """72LDh²(1 + s/(6h) + V/(12Lh)): every matrix product of training, whole score matrix, no recomputation.
 
-    Narayanan et al. 2021, arXiv 2104.04473, without its recomputation: 6D(12Lh² + Vh) + 12LhsD.
+    The same as 6D(12Lh² + Vh) + 12LhsD.
     """
     return training_flops(matmul_parameters(model), tokens) + attention_flops(model.layers, model.hidden, seq, tokens)
 
