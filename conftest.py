@@ -7,9 +7,10 @@ fails. `--no-skip` turns every skip into a failure: what CI runs.
 import os
 from unittest import mock
 
-import chapters
 import pytest
 from nbval.plugin import IPyNbFile
+
+import chapters
 
 # Kernels and programs that tests start import this tree's distlib.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(chapters.ROOT), os.environ.get("PYTHONPATH")]))

@@ -108,11 +108,13 @@ def fingerprint(fig: Any) -> str:
 
 
 def _written_ticks(axis: Any) -> str:
-    """Tick labels that the chapter wrote itself."""
-    from matplotlib.ticker import FixedFormatter
+    """Tick labels that the chapter chose itself: names, or places it fixed."""
+    from matplotlib.category import StrCategoryLocator
+    from matplotlib.ticker import FixedLocator
 
-    formatter = axis.get_major_formatter()
-    return f" ticks {list(formatter.seq)!r}" if isinstance(formatter, FixedFormatter) else ""
+    locator = axis.get_major_locator()
+    chosen = isinstance(locator, FixedLocator | StrCategoryLocator)
+    return f" ticks {axis.get_major_formatter().format_ticks(locator())!r}" if chosen else ""
 
 
 def _artist(artist: Any, ax: Any) -> str:

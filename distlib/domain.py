@@ -60,12 +60,13 @@ def check(name: str, value: Real, domain: Domain) -> Real:
         raise ValueError(f"{name} must be {domain.allowed}, got a ragged sequence {value!r}") from None
     if array.dtype.kind not in "iuf":
         raise ValueError(f"{name} must be {domain.allowed}, got {value!r}")
-    inside = domain.holds(array.astype(float))
+    numbers = array.astype(float)
+    inside = domain.holds(numbers)
     if not np.all(inside):
         bad = np.argwhere(~inside)[0]
         where = f" at index {tuple(int(i) for i in bad)}" if array.ndim else ""
         raise ValueError(f"{name} must be {domain.allowed}, got {array[tuple(bad)]}{where}")
-    return array.astype(float) if array.ndim else array.item()
+    return numbers if array.ndim else array.item()
 
 
 def domain(**domains: Domain) -> Callable[[Target], Target]:

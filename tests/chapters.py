@@ -47,3 +47,16 @@ def read_golden(chapter):
         return None
     golden = nbformat.read(path, as_version=4)
     return golden if code(golden) == code(read(chapter)) else None
+
+
+RECORD = "application/papermill.record/text/plain"
+
+
+def records(executed):
+    """Name → text of all that an executed notebook's cells recorded."""
+    outputs = [output for cell in executed.cells for output in cell.get("outputs", [])]
+    return {
+        output["metadata"]["scrapbook"]["name"]: output["data"][RECORD]
+        for output in outputs
+        if "scrapbook" in output.get("metadata", {})
+    }

@@ -6,29 +6,20 @@ Numbers recorded for the prose are written in, equations and figures are numbere
 import re
 import tomllib
 
-import chapters
 import nbformat
 from jupyter_cache import get_cache
 from myst_nb.core.variables import format_plain_text
 
-PREFIX = "application/papermill.record/"
+import chapters
+
 FENCE = re.compile(r"^\s*(:{3,}|`{3,})(?:\{([\w:-]+)\}\s*(.*))?$")
 SILENT = {"bibliography", "solution-end", "exercise-end", "contents", "index", "figure", "image"}
 
 
-def records(notebook):
-    """Name → text of all that a chapter's cells record."""
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    return {
-        output["metadata"]["scrapbook"]["name"]: output["data"][PREFIX + "text/plain"]
-        for output in outputs
-        if "scrapbook" in output.get("metadata", {})
-    }
-
-
 def address():
     """Where the book lives: the one place is pyproject.toml."""
-    return tomllib.loads((chapters.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
+    project = tomllib.loads((chapters.ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return project["project"]["urls"]["Repository"]
 
 
 def plain(notebook, values):
@@ -116,4 +107,4 @@ def write(build):
             continue  # written here at an earlier build, its chapter unchanged since
         run = cache.get_cache_bundle(cache.match_cache_notebook(notebook).pk).nb
         notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"]}
-        path.write_text(nbformat.writes(plain(notebook, records(run))) + "\n", encoding="utf-8")
+        path.write_text(nbformat.writes(plain(notebook, chapters.records(run))) + "\n", encoding="utf-8")

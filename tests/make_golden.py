@@ -6,16 +6,18 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from time import perf_counter
 
-import chapters
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+
+import chapters
 
 
 def execute(chapter):
     """The chapter as an executed notebook, without what changes from one run or machine to the next."""
     notebook = chapters.read(chapter)
-    NotebookClient(notebook, timeout=120, record_timing=False, resources={"metadata": {"path": chapter.parent}}).execute()
+    place = {"metadata": {"path": chapter.parent}}
+    NotebookClient(notebook, timeout=120, record_timing=False, resources=place).execute()
     notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"]}
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
@@ -49,7 +51,8 @@ def main(names):
             orphan.unlink()
     os.environ["PYTHONPATH"] = str(chapters.ROOT)
     with ProcessPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
-        faults = [fault for run in as_completed(pool.submit(write_golden, c) for c in chosen) if (fault := run.result())]
+        runs = as_completed([pool.submit(write_golden, chapter) for chapter in chosen])
+        faults = [fault for run in runs if (fault := run.result())]
     if faults:
         sys.exit("\n".join(faults))
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from distlib.hardware import ACCELERATORS
 from distlib.published import sweep, sweeps
 from distlib.units import GB, GiB, us
 
@@ -23,8 +24,8 @@ SHARE = {
 
 def test_every_operation_is_covered_and_the_counts_are_those_of_the_tables():
     assert {s.operation for s in ALL} == OPERATIONS
-    assert len(ALL) == 112
-    assert sum(s.n.size for s in ALL) == 2375
+    assert len(ALL) == 118
+    assert sum(s.n.size for s in ALL) == 2381
     assert len(sweeps(min_sizes=10)) == 74
 
 
@@ -84,6 +85,18 @@ def test_every_sweep_states_a_source_a_licence_column_and_the_day_it_was_read():
         assert s.path, s.id
         assert s.retrieved >= "2026-11-29", s.id
         assert isinstance(s.licence, str), s.id
+
+
+def test_accelerators_are_named_as_in_the_hardware_table_or_are_not_in_it():
+    elsewhere = {"A100 PCIe 40GB", "GH200", "B300", "GB300"}
+    assert {s.accelerator for s in ALL} <= {a.name for a in ACCELERATORS} | elsewhere
+
+
+def test_bad_sweeps_stay_and_say_what_is_wrong_with_them():
+    for id in ("dgx_h100_2n", "i290_h100_2n_ring", "cscs_gh200_2n4_nohook", "polaris_8_all_reduce_tcp"):
+        assert sweep(id).anomaly, id
+    slow, fast = sweep("polaris_8_all_reduce_tcp"), sweep("polaris_8_all_reduce")
+    assert fast.busbw.max() > 3 * slow.busbw.max()
 
 
 def test_arrays_are_read_only():
