@@ -228,26 +228,32 @@ def tree_all_reduce_busiest_bytes(n: Real, ranks: Real) -> Real:
     return depth(ranks) * n
 
 
+@domain(ranks=COUNT)
+def double_tree_depth(ranks: Real) -> Real:
+    """⌊log₂N⌋: the hops from root to farthest leaf in each tree of a double tree (`distlib.play.double_tree`)."""
+    return np.frexp(ranks)[1] - 1
+
+
 @domain(n=NONNEGATIVE, ranks=COUNT, chunks=COUNT)
 def double_tree_all_reduce(n: Real, ranks: Real, link: Link, chunks: Real) -> Real:
-    """T = 2(d + k − 1)(α + n/(kβ)): two binary trees, each reducing, then broadcasting, its half of n in k chunks.
+    """T = 2(⌊log₂N⌋ + k − 1)(α + n/(kβ)): two binary trees, each reduces, then broadcasts, its half of n in k chunks.
 
     A rank is interior in at most one tree, a leaf in the other, so in a round it sends at most two chunks of n/(2k) and
     receives at most two: one to its parent in each tree while reducing, one to each of two children while
     broadcasting. The two start together and share the port. Rounds are clocked: each lasts as long as a full one,
     α + n/(kβ), even the first, the last, and all for N = 2, where the trees run in opposite directions and leave half
-    of each port idle. Any N ≥ 2; 0 for N = 1. With k = 1 this is the time of `tree_all_reduce`.
+    of each port idle. Any N ≥ 2; 0 for N = 1. With k = 1 and N a power of two: the time of `tree_all_reduce`.
     """
-    return 2 * _rounds(depth(ranks), chunks) * transfer_time(n / chunks, link)
+    return 2 * _rounds(double_tree_depth(ranks), chunks) * transfer_time(n / chunks, link)
 
 
 @domain(n=NONNEGATIVE, ranks=COUNT)
 def double_tree_all_reduce_limit(n: Real, ranks: Real, link: Link) -> Real:
-    """T → 2d·α + 2n/β: below `double_tree_all_reduce` for every k, and its limit, in ratio, as n and the best k grow.
+    """T → 2⌊log₂N⌋α + 2n/β: below `double_tree_all_reduce` for every k, its limit, in ratio, as n and the best k grow.
 
-    A limit, not a time: many chunks remove 2(d−1)n/(kβ), and cost 2(k−1)α. 0 for N = 1.
+    A limit, not a time: k chunks leave 2(⌊log₂N⌋−1)n/(kβ) and cost 2(k−1)α. 0 for N = 1.
     """
-    return 2 * depth(ranks) * link.alpha + 2 * np.minimum(ranks - 1, 1) * n / link.beta
+    return 2 * double_tree_depth(ranks) * link.alpha + 2 * np.minimum(ranks - 1, 1) * n / link.beta
 
 
 @domain(n=NONNEGATIVE, ranks=COUNT)
@@ -265,7 +271,7 @@ def double_tree_all_reduce_busiest_bytes(n: Real, ranks: Real) -> Real:
 @domain(n=NONNEGATIVE, ranks=COUNT)
 def double_tree_all_reduce_chunks(n: Real, ranks: Real, link: Link) -> Real:
     """The chunk count k that makes `double_tree_all_reduce` fastest (see `_best_chunks`)."""
-    return _best_chunks(n, depth(ranks), link)
+    return _best_chunks(n, double_tree_depth(ranks), link)
 
 
 # --- reduction inside the switch: bounds, not predictions ----------------------------------------------------------
@@ -545,15 +551,16 @@ def ring_tree_crossover(ranks: Real, link: Link) -> Real:
 
 @domain(ranks=whole(2), chunks=COUNT)
 def ring_double_tree_crossover(ranks: Real, link: Link, chunks: Real) -> Real:
-    """n = αβ·(N − d − k)/((d−1)/k + 1/N), at least 0: above it the ring beats the double tree with k chunks. N ≥ 2.
+    """n = αβ·(N − d − k)/((d−1)/k + 1/N), d = ⌊log₂N⌋: above it the ring beats the double tree with k chunks. N ≥ 2.
 
-    With k = 1 it is `ring_tree_crossover`; its largest value over k is what the tree at its best reaches.
+    At least 0: with so many chunks that the tree takes no fewer rounds the ring wins at every n. Its largest value over
+    k is how far the tree gets at its best. With k = 1 and N a power of two it is `ring_tree_crossover`.
     """
-    rounds_saved = np.maximum(ranks - depth(ranks) - chunks, 0)
-    return link.alpha * link.beta * rounds_saved / ((depth(ranks) - 1) / chunks + 1 / ranks)
+    hops = double_tree_depth(ranks)
+    return link.alpha * link.beta * np.maximum(ranks - hops - chunks, 0) / ((hops - 1) / chunks + 1 / ranks)
 
 
 @domain(ranks=whole(2))
 def ring_double_tree_crossover_limit(ranks: Real, link: Link) -> Real:
-    """n = Nαβ·[(N−1) − d]: where the ring meets `double_tree_all_reduce_limit`; no chunk count gets so far. N ≥ 2."""
-    return ranks * link.alpha * link.beta * (ranks - 1 - depth(ranks))
+    """n = Nαβ·(N−1−⌊log₂N⌋): where the ring meets `double_tree_all_reduce_limit`; no chunk count gets so far. N ≥ 2."""
+    return ranks * link.alpha * link.beta * (ranks - 1 - double_tree_depth(ranks))

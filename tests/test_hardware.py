@@ -133,6 +133,15 @@ def test_each_pcie_and_infiniband_generation_doubles_the_one_before():
     assert interconnect("PCIe 4.0 x16").bandwidth == pytest.approx(31.5 * GB, rel=1e-3)
 
 
+def test_a_slot_has_16_lanes_an_infiniband_port_four_and_other_ports_count_as_one():
+    for i in INTERCONNECTS:
+        if i.kind != "scale-up":
+            lanes = 16 if i.name.startswith("PCIe") else 4 if i.name.startswith("InfiniBand") else 1
+            assert i.lanes == lanes, i.name
+    assert interconnect("NDR").lane_bandwidth == 100 * Gbit
+    assert interconnect("PCIe 3.0 x16").lane_bandwidth == pytest.approx(0.985 * GB, rel=1e-3)
+
+
 def test_a_network_port_is_named_in_bits_and_kept_in_bytes():
     ports = {
         "EDR": 100, "HDR": 200, "NDR": 400, "XDR": 800, "RoCE 100G": 100, "RoCE 200G": 200, "RoCE 400G": 400,
