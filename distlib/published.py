@@ -134,6 +134,10 @@ class ScalingStudy:
         names = ("parameters", "tokens", "compute", "loss", "flag")
         return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
+    def split(self, compute: float) -> "tuple[ScalingStudy, ScalingStudy]":
+        """The runs of at most `compute` FLOP, and those above."""
+        return self.where(self.compute <= compute), self.where(self.compute > compute)
+
 
 @cache
 def _studies() -> dict[str, ScalingStudy]:
@@ -142,7 +146,7 @@ def _studies() -> dict[str, ScalingStudy]:
     for row in _rows("scaling_studies.csv"):
         rows = runs[row["id"]]
         found[row["id"]] = ScalingStudy(
-            **row,  # type: ignore[arg-type]
+            **row,
             parameters=_column(rows, "parameters"),
             tokens=_column(rows, "tokens"),
             compute=_column(rows, "compute_flop"),
@@ -170,3 +174,23 @@ def fitted_surface(id: str) -> LossSurface:
     if id not in fits:
         raise ValueError(f"id must be one of {', '.join(fits)}, got {id!r}")
     return LossSurface(**{name: float(fits[id][name]) for name in ("E", "A", "B", "a", "b")})
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """What a published model took to train, by its makers' account."""
+
+    model: str
+    parameters: float
+    tokens: float
+    accelerator: str
+    hours: float  # accelerator-hours, all stages of the training
+    source: str
+    note: str
+
+
+def training_costs() -> tuple[TrainingCost, ...]:
+    """Models whose accelerator-hours, parameters and tokens are published."""
+    numbers = ("parameters", "tokens", "hours")
+    rows = _rows("training_costs.csv")
+    return tuple(TrainingCost(**{**row, **{name: float(row[name]) for name in numbers}}) for row in rows)  # type: ignore[arg-type]

@@ -183,7 +183,7 @@ def training_time(compute: Real, ranks: Real, peak: Real, mfu: Real) -> Real:
 
 HUBER_DELTA = 1e-3
 #: Starting points (ln A, ln B, ln E, a, b) of a fit.
-STARTS = np.array(list(itertools.product((0, 10, 20), (0, 10, 20), (-1, 0, 1), (0, 0.5, 1), (0, 0.5, 1))), dtype=float)
+STARTS = np.array(list(itertools.product((0, 10, 20), (0, 10, 20), (0,), (0, 0.5), (0, 0.5))), dtype=float)
 #: Above this condition number an error of 1 % in the losses can become one of order 1 in the constants.
 ILL_CONDITIONED = 100.0
 
@@ -212,9 +212,9 @@ class Fit:
 
 
 def huber(residual: Real, delta: float = HUBER_DELTA) -> Real:
-    """r²/2 for |r| ≤ δ, δ(|r| − δ/2) beyond: square near zero, straight for outliers."""
-    size = np.abs(residual)
-    return np.where(size <= delta, size**2 / 2, delta * (size - delta / 2))
+    """c·(r − c/2) with c = r cut off at ±δ: r²/2 for |r| ≤ δ, δ(|r| − δ/2) beyond, straight for outliers."""
+    cut = np.clip(residual, -delta, delta)
+    return cut * (residual - cut / 2)
 
 
 @domain(parameters=POSITIVE, tokens=POSITIVE, loss=POSITIVE)
@@ -231,10 +231,8 @@ def fit_objective(parameters: Real, tokens: Real, loss: Real, surface: LossSurfa
 def log_terms(theta: np.ndarray, log_p: np.ndarray, log_d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """ln 𝓛 by log-sum-exp of ln A − a ln P, ln B − b ln D, ln E, and the share of each term in 𝓛."""
     terms = np.stack([theta[0] - theta[3] * log_p, theta[1] - theta[4] * log_d, np.full_like(log_p, theta[2])])
-    top = terms.max(axis=0)
-    weights = np.exp(terms - top)
-    total = weights.sum(axis=0)
-    return top + np.log(total), weights / total
+    fitted = np.logaddexp.reduce(terms, axis=0)
+    return fitted, np.exp(terms - fitted)
 
 
 def objective(
