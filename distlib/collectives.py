@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distlib.alphabeta import Link, transfer_time
+from distlib.alphabeta import Link, best_chunk_count, pipeline_time, transfer_time
 from distlib.domain import COUNT, NONNEGATIVE, POSITIVE, POWER_OF_TWO, Real, check, domain, whole
 
 
@@ -133,7 +133,7 @@ def chain_broadcast(n: Real, ranks: Real, link: Link, chunks: Real) -> Real:
 
     Any N ≥ 2; 0 for N = 1. As k grows with n this nears n/β, which no broadcast beats.
     """
-    return _rounds(ranks - 1, chunks) * transfer_time(n / chunks, link)
+    return np.minimum(ranks - 1, 1) * pipeline_time(n, np.maximum(ranks - 1, 1), chunks, link)
 
 
 @domain(n=NONNEGATIVE, ranks=COUNT)
@@ -150,25 +150,16 @@ def chain_broadcast_busiest_bytes(n: Real, ranks: Real) -> Real:
 
 @domain(n=NONNEGATIVE, ranks=COUNT)
 def chain_broadcast_chunks(n: Real, ranks: Real, link: Link) -> Real:
-    """The chunk count k that makes `chain_broadcast` fastest (see `_best_chunks`)."""
-    return _best_chunks(n, ranks - 1, link)
+    """The whole k that makes `chain_broadcast` fastest, next to √((N−2)n/(αβ)); α > 0."""
+    return _nearest_count(best_chunk_count(n, np.maximum(ranks - 1, 1), link))
 
 
-def _rounds(hops: Real, chunks: Real) -> Real:
-    """hops + k − 1: the rounds in which k chunks, one behind another, cross `hops` hops; 0 where there is no hop."""
-    return np.sign(hops) * (hops + chunks - 1)
+def _nearest_count(best: Real) -> Real:
+    """k = ⌈½(√(1 + 4κ²) − 1)⌉: the whole chunk count with the least time, where κ ≥ 1 is the best real one.
 
-
-def _best_chunks(n: Real, hops: Real, link: Link) -> Real:
-    """k = ⌈½(√(1 + 4(d−1)n/(αβ)) − 1)⌉, at least 1: the whole number that minimises (d + k − 1)(α + n/(kβ)), d hops.
-
-    Of the product only kα + (d−1)n/(kβ) depends on k, and k + 1 chunks are no better than k once
-    k(k+1) ≥ (d−1)n/(αβ). At the real-valued optimum √((d−1)n/(αβ)) the time is (d−1)α + n/β + 2√((d−1)α·n/β).
-    With α = 0 no count is best, more chunks are always faster: refused.
+    Of a pipeline's time only kα + κ²α/k depends on k, and k + 1 chunks are no better than k once k(k+1) ≥ κ².
     """
-    alpha = check("link.alpha", link.alpha, POSITIVE)
-    saved = np.maximum(hops - 1, 0) * n / (alpha * link.beta)
-    return np.maximum(np.ceil((np.sqrt(1 + 4 * saved) - 1) / 2), 1)
+    return np.ceil((np.sqrt(1 + 4 * best**2) - 1) / 2)
 
 
 # --- all-reduce on one level ---------------------------------------------------------------------------------------
@@ -241,10 +232,11 @@ def double_tree_all_reduce(n: Real, ranks: Real, link: Link, chunks: Real) -> Re
     A rank is interior in at most one tree, a leaf in the other, so in a round it sends at most two chunks of n/(2k) and
     receives at most two: one to its parent in each tree while reducing, one to each of two children while
     broadcasting. The two start together and share the port. Rounds are clocked: each lasts as long as a full one,
-    α + n/(kβ), even the first, the last, and all for N = 2, where the trees run in opposite directions and leave half
-    of each port idle. Any N ≥ 2; 0 for N = 1. With k = 1 and N a power of two: the time of `tree_all_reduce`.
+    α + n/(kβ). Only powers of two have emptier ones: without the clock N = 4, 8, … would gain n/(kβ) in all, and
+    N = 2, where the trees run in opposite directions, n/β. Any N; 0 for N = 1. With k = 1 and N a power of two this
+    is the time of `tree_all_reduce`.
     """
-    return 2 * _rounds(double_tree_depth(ranks), chunks) * transfer_time(n / chunks, link)
+    return 2 * np.minimum(ranks - 1, 1) * pipeline_time(n, np.maximum(double_tree_depth(ranks), 1), chunks, link)
 
 
 @domain(n=NONNEGATIVE, ranks=COUNT)
@@ -270,8 +262,8 @@ def double_tree_all_reduce_busiest_bytes(n: Real, ranks: Real) -> Real:
 
 @domain(n=NONNEGATIVE, ranks=COUNT)
 def double_tree_all_reduce_chunks(n: Real, ranks: Real, link: Link) -> Real:
-    """The chunk count k that makes `double_tree_all_reduce` fastest (see `_best_chunks`)."""
-    return _best_chunks(n, double_tree_depth(ranks), link)
+    """The whole k that makes `double_tree_all_reduce` fastest, next to √((⌊log₂N⌋−1)n/(αβ)); α > 0."""
+    return _nearest_count(best_chunk_count(n, np.maximum(double_tree_depth(ranks), 1), link))
 
 
 # --- reduction inside the switch: bounds, not predictions ----------------------------------------------------------
@@ -376,7 +368,10 @@ def flat_ring_all_reduce(n: Real, ranks: Real, gpus: Real, intra: Link, inter: L
 
 @domain(n=NONNEGATIVE, ranks=COUNT, gpus=COUNT)
 def flat_ring_all_reduce_bytes(n: Real, ranks: Real, gpus: Real) -> LevelBytes:
-    """2(N−1)n/N in all, the mean; a 1/gpus part of it leaves the node (none with one node), however many rails."""
+    """2(N−1)n/N in all, every rank alike; a 1/gpus part of it leaves the node (none with one node), however many rails.
+
+    The levels are means: what leaves a node is sent by the GPUs at its exits alone, 2(N−1)n/(N·rails) each.
+    """
     inter = np.minimum(_nodes(ranks, gpus) - 1, 1) * ring_all_reduce_bytes(n, ranks) / gpus
     return LevelBytes(ring_all_reduce_bytes(n, ranks) - inter, inter)
 

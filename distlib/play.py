@@ -142,11 +142,12 @@ def _play(
         seen: set[tuple[bool, int, str] | None] = set()
         for m in messages:
             level = int(node[m.source] != node[m.to])
+            size = memory[m.source, m.take].nbytes
             for load, rank, piece in (out, m.source, m.take), (into, m.to, m.put):
                 opened[level, rank] = 1
                 passage = (load is out, rank, str(piece)) if switch else None
                 if passage not in seen:
-                    load[level, rank] += memory[rank, piece].nbytes
+                    load[level, rank] += size
                 if passage:
                     seen.add(passage)
         _deliver(messages, memory)

@@ -1,0 +1,310 @@
+"""The played algorithms end with the right arrays, and cost what the formulas of `collectives` say."""
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distlib import collectives, play
+from distlib.alphabeta import Link
+from distlib.collectives import LevelBytes
+from played import (
+    ALGORITHMS,
+    INTER,
+    INTRA,
+    LINK,
+    RANKS,
+    arrays,
+    divisible,
+    needs_power_of_two,
+    operation,
+    played,
+    takes,
+)
+from played import settings as settings_of
+
+settings.register_profile("book", deadline=None, derandomize=True)
+settings.load_profile("book")
+
+ITEM = 8  # bytes of an element
+ONE_LEVEL = [name for name in ALGORITHMS if not takes(name, "rails")]
+TWO_LEVELS = [name for name in ALGORITHMS if takes(name, "rails")]
+IN_SWITCH = ["in_network_all_reduce", "nvls_all_reduce"]
+
+
+def array_size(name, ranks, size):
+    """n in bytes, when each rank brings `size` elements."""
+    return ITEM * size * (ranks if operation(name) == "all_gather" else 1)
+
+
+def formula(name, n, ranks, arguments):
+    """The time that `collectives` gives; there gpus come before the links too, the array size and N before all."""
+    return getattr(collectives, name)(n, ranks, *arguments)
+
+
+def right_results(name, given):
+    """The definition of each operation, for one array a rank."""
+    ranks, size = given.shape
+    total = given.sum(axis=0)
+    cuts = [slice(size * i // ranks, size * (i + 1) // ranks) for i in range(ranks)]
+    return {
+        "all_reduce": [total] * ranks,
+        "all_gather": [given.ravel()] * ranks,
+        "reduce_scatter": [total[cut] for cut in cuts],
+        "all_to_all": [np.concatenate([row[cut] for row in given]) for cut in cuts],
+        "broadcast": [given[0]] * ranks,
+        "reduce": [total],
+    }[operation(name)]
+
+
+def every(name):
+    for ranks, arguments in settings_of(name):
+        size = divisible(ranks, arguments)
+        yield ranks, arguments, size, played(name, ranks, arguments, size)
+
+
+def assert_results(name, results, given):
+    right = right_results(name, np.array(given))
+    assert len(results) == len(right)
+    for result, expected in zip(results, right, strict=True):
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_each_rank_ends_with_what_the_operation_defines(name):
+    for ranks, _, size, result in every(name):
+        assert_results(name, result.results, arrays(ranks, size))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_formula_is_the_played_time(name):
+    for ranks, arguments, size, result in every(name):
+        time = formula(name, array_size(name, ranks, size), ranks, arguments)
+        assert result.time == pytest.approx(time, rel=1e-12), (ranks, arguments)
+
+
+@pytest.mark.parametrize("name", ONE_LEVEL)
+def test_the_formula_with_no_bytes_counts_the_rounds(name):
+    for ranks, (_, *chunks), _, result in every(name):
+        assert result.rounds == formula(name, 0, ranks, (Link(1, 1), *chunks)), (ranks, chunks)
+
+
+@pytest.mark.parametrize("name", TWO_LEVELS)
+def test_the_formula_with_no_bytes_counts_the_rounds_of_both_levels(name):
+    for ranks, (gpus, _, _, rails), _, result in every(name):
+        assert result.rounds == formula(name, 0, ranks, (gpus, Link(1, 1), Link(1, 1), rails)), (ranks, gpus)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_formula_is_the_mean_of_the_bytes_sent(name):
+    for ranks, arguments, size, result in every(name):
+        gpus = arguments[:1] if name in TWO_LEVELS else ()
+        bytes_sent = getattr(collectives, name + "_bytes")(array_size(name, ranks, size), ranks, *gpus)
+        if isinstance(bytes_sent, LevelBytes):
+            assert result.intra.mean() == pytest.approx(bytes_sent.intra, rel=1e-12), (ranks, arguments)
+            assert result.inter.mean() == pytest.approx(bytes_sent.inter, rel=1e-12), (ranks, arguments)
+        else:
+            assert result.sent.mean() == pytest.approx(bytes_sent, rel=1e-12), (ranks, arguments)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_busiest_rank_sends_what_its_formula_says_or_as_much_as_all(name):
+    busiest = getattr(collectives, name + "_busiest_bytes", None)
+    for ranks, arguments, size, result in every(name):
+        most = busiest(array_size(name, ranks, size), ranks) if busiest else result.sent.mean()
+        assert result.sent.max() == pytest.approx(most, rel=1e-12), (ranks, arguments)
+
+
+@pytest.mark.parametrize("name", ONE_LEVEL)
+def test_of_one_level_nothing_leaves_the_one_node(name):
+    for _, _, _, result in every(name):
+        assert not result.inter.any()
+
+
+def test_only_the_exits_of_a_flat_ring_send_to_other_nodes():
+    for ranks, arguments, size, result in every("flat_ring_all_reduce"):
+        gpus, _, _, rails = arguments
+        if gpus < ranks:
+            assert np.count_nonzero(result.inter) == rails * ranks // gpus
+            assert result.inter.max() == pytest.approx(2 * (ranks - 1) * ITEM * size / (ranks * rails))
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 4, 8])
+def test_a_pairwise_exchange_sends_the_off_node_share_across_and_a_little_inside(gpus):
+    ranks, n = 8, 8 * 16 * ITEM
+    result = play.pairwise_all_to_all(arrays(ranks, 8 * 16), LINK, gpus=gpus)
+    assert np.all(result.inter == n * collectives.off_node_share(ranks, gpus))
+    assert np.all(result.intra == n * (gpus - 1) / ranks)
+    assert result.time == pytest.approx(collectives.pairwise_all_to_all(n, ranks, LINK))
+
+
+def test_every_formula_of_an_algorithm_has_been_played_and_every_play_has_its_formula():
+    assert {name.removesuffix("_bytes") for name in vars(collectives) if name.endswith("_bytes")} == {
+        *ALGORITHMS,
+        *(f"{name}_busiest" for name in ALGORITHMS if hasattr(collectives, name + "_busiest_bytes")),
+    }
+
+
+# The shape of the algorithms
+
+
+@pytest.mark.parametrize("name", [name for name in ONE_LEVEL if name not in ["double_tree_all_reduce", *IN_SWITCH]])
+def test_a_rank_sends_and_receives_at_most_one_message_a_round(name):
+    for _, _, _, result in every(name):
+        for messages in result.schedule:
+            assert max(Counter(m.source for m in messages).values()) == 1
+            assert max(Counter(m.to for m in messages).values()) == 1
+
+
+def test_in_a_double_tree_a_rank_sends_and_receives_at_most_two_messages_a_round():
+    for ranks, _, _, result in every("double_tree_all_reduce"):
+        for messages in result.schedule:
+            assert max(Counter(m.source for m in messages).values()) <= 2
+            assert max(Counter(m.to for m in messages).values()) <= 2
+        assert result.rounds == 0 or ranks > 1
+
+
+@pytest.mark.parametrize("ranks", range(1, 131))
+def test_the_two_trees_span_all_ranks_and_no_rank_has_children_in_both(ranks):
+    interior = []
+    for tree in play.double_tree(ranks):
+        assert tree.count(-1) == 1 and len(tree) == ranks
+        children = Counter(parent for parent in tree if parent >= 0)
+        assert max(children.values(), default=0) <= 2
+        interior.append(set(children))
+        depths = []
+        for rank in range(ranks):
+            path = [rank]
+            while tree[path[-1]] >= 0:
+                path.append(tree[path[-1]])
+                assert len(path) <= ranks  # no cycle
+            depths.append(len(path) - 1)
+        assert max(depths) == collectives.double_tree_depth(ranks) == ranks.bit_length() - 1
+    assert not interior[0] & interior[1]
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 5])
+def test_without_its_clock_a_double_tree_would_gain_at_powers_of_two_alone(monkeypatch, chunks):
+    one_play = play._play
+    monkeypatch.setattr(play, "_play", lambda *args, full, **kwargs: one_play(*args, **kwargs))
+    for ranks in RANKS[1:]:
+        n = ITEM * 2 * ranks * chunks
+        free = play.double_tree_all_reduce(arrays(ranks, 2 * ranks * chunks), LINK, chunks).time
+        gain = n / LINK.beta if ranks == 2 else n / (chunks * LINK.beta) if ranks & (ranks - 1) == 0 else 0
+        assert collectives.double_tree_all_reduce(n, ranks, LINK, chunks) - free == pytest.approx(gain, abs=1e-9)
+
+
+def test_holdings_tell_whose_data_a_rank_has_summed():
+    ranks = 5
+    result = play.ring_all_reduce([np.full(ranks, 2**rank) for rank in range(ranks)], LINK)
+    memories = list(result.holdings())
+    assert len(memories) == result.rounds + 1
+    np.testing.assert_array_equal(memories[0], result.start)
+    for after, memory in enumerate(memories[:ranks]):  # in the reduce-scatter the richest piece gains one term a round
+        assert all(max(int(held).bit_count() for held in row) == after + 1 for row in memory)
+    np.testing.assert_array_equal(memories[-1], 2**ranks - 1)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_playing_leaves_the_arrays_alone_and_its_record_cannot_be_set(name):
+    ranks, rest = 4, (2, INTRA, INTER, 2) if name in TWO_LEVELS else (LINK, 2) if takes(name, "chunks") else (LINK,)
+    mine, untouched = arrays(ranks, 16), arrays(ranks, 16)
+    result = getattr(play, name)(mine, *rest)
+    for held in result.results:
+        held[:] = 0
+    np.testing.assert_array_equal(mine, untouched)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        result.time = 0
+
+
+# What does not divide
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_uneven_pieces_still_give_the_right_results_in_a_time_between_two_formulas(data):
+    name = data.draw(st.sampled_from([name for name in ALGORITHMS if operation(name) != "all_to_all"]))
+    ranks = data.draw(st.sampled_from([1, 2, 4, 8, 16] if needs_power_of_two(name) else range(1, 13)))
+    size = data.draw(st.integers(0, 60))
+    if name in TWO_LEVELS:
+        gpus = data.draw(st.sampled_from([g for g in range(1, ranks + 1) if ranks % g == 0]))
+        rails = data.draw(st.sampled_from([r for r in range(1, gpus + 1) if gpus % r == 0]))
+        arguments = (gpus, INTRA, INTER, rails)
+    else:
+        arguments = (LINK, data.draw(st.integers(1, 9))) if takes(name, "chunks") else (LINK,)
+    mine = arrays(ranks, size)
+    result = getattr(play, name)(mine, *arguments)
+    assert_results(name, result.results, mine)
+    even = divisible(ranks, arguments)
+    below, above = (
+        formula(name, array_size(name, ranks, elements), ranks, arguments)
+        for elements in (size, -(-size // even) * even)
+    )
+    assert below * (1 - 1e-12) <= result.time <= above * (1 + 1e-12)
+    gpus = arguments[:1] if name in TWO_LEVELS else ()
+    sent = getattr(collectives, name + "_bytes")(array_size(name, ranks, size), ranks, *gpus)
+    in_all = sent.intra + sent.inter if name in TWO_LEVELS else sent
+    assert result.sent.mean() == pytest.approx(in_all, rel=1e-12)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("bad", [[], None, 3, "ab", [[1.0, 2.0], [1.0]], [[[1.0]]], [["a"]], [[True]], [[None]], [1.0]])
+def test_arrays_that_are_not_one_row_of_numbers_a_rank_are_refused(name, bad):
+    rest = (1, INTRA, INTER, 1) if name in TWO_LEVELS else (LINK, 1) if takes(name, "chunks") else (LINK,)
+    with pytest.raises(ValueError, match="^arrays must be one array of numbers a rank"):
+        getattr(play, name)(bad, *rest)
+
+
+@pytest.mark.parametrize("bad", [0, 2.5, -1, np.nan, np.inf, "2", None, True, [2, 1]])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_bad_count_is_refused_by_name(name, bad):
+    mine, call = arrays(4, 8), getattr(play, name)
+    if name in TWO_LEVELS:
+        with pytest.raises(ValueError, match=r"^gpus must be .*whole number"):
+            call(mine, bad, INTRA, INTER, 1)
+        with pytest.raises(ValueError, match=r"^rails must be .*whole number"):
+            call(mine, 2, INTRA, INTER, bad)
+    if takes(name, "chunks"):
+        with pytest.raises(ValueError, match=r"^chunks must be .*whole number"):
+            call(mine, LINK, bad)
+    if name in ONE_LEVEL and takes(name, "gpus") and bad is not None:
+        rest = (LINK, 1) if takes(name, "chunks") else (LINK,)
+        with pytest.raises(ValueError, match=r"^gpus must be .*whole number"):
+            call(mine, *rest, gpus=bad)
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if needs_power_of_two(name)])
+@pytest.mark.parametrize("ranks", [3, 5, 6, 7, 12])
+def test_ranks_that_are_no_power_of_two_are_refused_by_name(name, ranks):
+    with pytest.raises(ValueError, match=f"^ranks must be a power of two .*, got {ranks}"):
+        getattr(play, name)(arrays(ranks, 12), LINK)
+
+
+@pytest.mark.parametrize("name", TWO_LEVELS)
+def test_nodes_and_rails_that_do_not_divide_are_refused_by_name(name):
+    with pytest.raises(ValueError, match=r"^ranks / gpus must be a whole number ≥ 1, got 1.5"):
+        getattr(play, name)(arrays(6, 12), 4, INTRA, INTER, 1)
+    with pytest.raises(ValueError, match=r"^gpus / rails must be a whole number ≥ 1, got 1.5"):
+        getattr(play, name)(arrays(6, 12), 3, INTRA, INTER, 2)
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if operation(name) == "all_to_all"])
+def test_an_all_to_all_that_does_not_divide_is_refused(name):
+    rest = (1, INTRA, INTER, 1) if name in TWO_LEVELS else (LINK,)
+    with pytest.raises(ValueError, match="^arrays must have a multiple of 4 .* elements, got 6"):
+        getattr(play, name)(arrays(4, 6), *rest)
+
+
+def test_a_double_tree_needs_a_whole_number_of_ranks():
+    with pytest.raises(ValueError, match="^ranks must be a whole number"):
+        play.double_tree(0)
+
+
+def test_the_ranks_that_are_tested_are_those_the_book_promises():
+    assert RANKS == [*range(1, 18), 64]
