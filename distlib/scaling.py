@@ -277,7 +277,8 @@ def condition_number(parameters: Real, tokens: Real, surface: LossSurface) -> fl
     """Largest over smallest singular value of ∂ln 𝓛/∂(ln A, ln B, ln E, a, b) over the runs.
 
     Each column is centred in ln P or ln D and scaled to length one, so that units and origin do not count. A large
-    value says that some change of the constants leaves every run as it was: the runs do not identify them.
+    value says that some change of the constants leaves every run as it was: the runs do not identify them. It is inf
+    where rounding hides the smallest singular value.
     """
     log_p, log_d = np.log(parameters), np.log(tokens)
     _, share = log_terms(as_theta(surface), log_p, log_d)
@@ -285,7 +286,7 @@ def condition_number(parameters: Real, tokens: Real, surface: LossSurface) -> fl
     columns = np.stack([share[0], share[1], share[2], share[0] * about_p, share[1] * about_d], axis=1)
     lengths = np.linalg.norm(columns, axis=0)
     values = np.linalg.svd(columns / np.where(lengths > 0, lengths, 1), compute_uv=False)
-    return float(values[0] / values[-1]) if values[-1] > 0 else np.inf
+    return float(values[0] / values[-1]) if values[-1] > 1e-12 * values[0] else np.inf
 
 
 @domain(parameters=POSITIVE, tokens=POSITIVE, loss=POSITIVE)
@@ -320,13 +321,14 @@ def bootstrap(fit: Fit, resamples: int = 300, seed: int = 0) -> LossSurface:
 
 
 @domain(parameters=POSITIVE, tokens=POSITIVE)
-def simulated_losses(parameters: Real, tokens: Real, fit: Fit, sample: LossSurface, seed: int = 0) -> np.ndarray:
-    """𝓛(P, D)·e^r, a row a run, a column a surface of the sample, r drawn from the fit's residuals.
+def predicted_losses(parameters: Real, tokens: Real, fit: Fit, sample: LossSurface) -> np.ndarray:
+    """𝓛(P, D)·e^r along a last axis: each surface of the sample with each residual r of the fit.
 
-    What new runs would give if the surface were right and they scattered as the fitted runs do.
+    What new runs would give if the form of the surface were right and they scattered as the fitted runs do.
     """
     losses = loss_at(np.asarray(parameters)[..., None], np.asarray(tokens)[..., None], sample)
-    return losses * np.exp(np.random.default_rng(seed).choice(fit.residuals, losses.shape))
+    spread = losses[..., None] * np.exp(fit.residuals)
+    return spread.reshape(*losses.shape[:-1], -1)
 
 
 @domain(level=FRACTION)

@@ -446,6 +446,12 @@ def test_units_do_not_change_the_condition_number(runs):
     )
 
 
+def test_the_condition_number_of_a_design_without_information_is_infinite():
+    p = np.geomspace(1e8, 1e10, 12)
+    assert scaling.condition_number(p, np.full(12, 2e10), REFIT) == np.inf
+    assert scaling.condition_number(np.full(12, 1e9), p, REFIT) == np.inf
+
+
 # Out of sample, and the parabola
 
 
@@ -457,7 +463,7 @@ def test_a_fit_below_1e21_predicts_the_runs_above_without_bias_but_its_bars_are_
     miss = scaling.log_residuals(*large.runs, fit.surface)
     assert abs(miss.mean()) < 2e-3
     assert np.sqrt(np.mean(miss**2)) == pytest.approx(0.0125, abs=5e-4)
-    bars = scaling.simulated_losses(large.parameters, large.tokens, fit, scaling.bootstrap(fit, 300))
+    bars = scaling.predicted_losses(large.parameters, large.tokens, fit, scaling.bootstrap(fit, 300))
     low, high = scaling.interval(bars)
     covered = np.sum((low <= large.loss) & (large.loss <= high))
     assert 14 <= covered <= 18  # 22 if the surface were right
@@ -475,14 +481,16 @@ def test_a_rehearsal_one_decade_earlier_gives_bars_that_cover(runs):
     assert 0.03 < bar < 0.045
 
 
-def test_simulated_losses_scatter_as_the_residuals_do(fit):
-    sample = scaling.bootstrap(fit, 20)
-    one = scaling.as_surface(np.tile(scaling.as_theta(fit.surface), (4000, 1)))
-    drawn = scaling.simulated_losses(1e9, 2e10, fit, one)
-    assert drawn.shape == (4000,)
-    spread = np.std(np.log(drawn / scaling.loss_at(1e9, 2e10, fit.surface)))
-    assert spread == pytest.approx(np.std(fit.residuals), rel=0.1)
-    assert scaling.simulated_losses([1e9, 2e9, 3e9], [2e10, 2e10, 2e10], fit, sample).shape == (3, 20)
+def test_predicted_losses_are_every_surface_with_every_residual(fit):
+    sample = scaling.bootstrap(fit, 3)
+    losses = scaling.predicted_losses([1e9, 2e9], [2e10, 2e10], fit, sample)
+    assert losses.shape == (2, 3 * len(fit.loss))
+    by_hand = [
+        (sample.E[i] + sample.A[i] / 2e9 ** sample.a[i] + sample.B[i] / 2e10 ** sample.b[i]) * loss / fitted
+        for i in range(3)
+        for loss, fitted in zip(fit.loss, scaling.loss_at(fit.parameters, fit.tokens, fit.surface), strict=True)
+    ]
+    assert np.sort(losses[1]) == pytest.approx(np.sort(by_hand), rel=1e-9)
 
 
 def parabola_law(surface, width):
