@@ -1,7 +1,7 @@
 """Messages on a link: Principle 11, the α–β law, T(n) = α + n/β, the forms it grows into, and their fits.
 
 α is the start-up latency in seconds, β the bandwidth in bytes per second, one way, n the message size in bytes.
-Hockney (1994) writes r∞ for this β and n½ for αβ; much of the literature since writes β for seconds per byte.
+Much of the literature writes β for seconds per byte; here it is a bandwidth.
 """
 
 from collections.abc import Callable
@@ -133,7 +133,7 @@ def launched_time(n: Real, launch: Real, link: Link) -> Real:
 
 @domain(n=at_least(1), growth=NONNEGATIVE)
 def growing_time(n: Real, growth: Real, link: Link) -> Real:
-    """T(n) = max(α + δ·log₂ n, (√α + √(n/β))²): a start that grows by δ (`growth`) a doubling of n, or the stages, in s.
+    """T(n) = max(α + δ·log₂ n, (√α + √(n/β))²): a start that grows by δ (`growth`) a doubling, or the stages, in s.
 
     n ≥ 1 byte, where the start is α. Whichever takes longer rules.
     """
@@ -200,15 +200,15 @@ class Fit:
 def _solve(law: Law, n: np.ndarray, time: np.ndarray, starts: list[np.ndarray]) -> np.ndarray:
     from scipy.optimize import least_squares
 
-    solutions = [
-        least_squares(
-            lambda logs: np.log(law.time(n, *np.exp(logs)) / time),
-            start,
-            loss="soft_l1",
-            f_scale=0.02,
-        )
-        for start in starts
-    ]
+    def misses(logs: np.ndarray) -> np.ndarray:
+        return np.log(law.time(n, *np.exp(logs)) / time)
+
+    def slopes(logs: np.ndarray, step: float = 1e-7) -> np.ndarray:
+        points = logs + step * np.vstack([np.zeros(logs.size), np.eye(logs.size)])
+        values = np.log(law.time(n, *np.exp(points).T[:, :, np.newaxis]))
+        return (values[1:] - values[0]).T / step
+
+    solutions = [least_squares(misses, start, jac=slopes, loss="soft_l1", f_scale=0.02) for start in starts]
     return np.exp(min(solutions, key=lambda solution: solution.cost).x)
 
 

@@ -52,7 +52,9 @@ def check(name: str, value: Real, domain: Domain) -> Real:
     Raises ValueError that names the argument, the value (for an array the first bad one, with its index) and what
     is allowed. Booleans, strings, None and complex numbers are not numbers here.
     """
-    if type(value) in (int, float) and domain.holds(value):
+    if (isinstance(value, float) or type(value) is int) and domain.holds(value):
+        return value
+    if type(value) is np.ndarray and value.dtype == float and value.ndim and domain.holds(value).all():
         return value
     try:
         array = np.asarray(value)
