@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize, minimize_scalar
 
 from distlib import scaling
-from distlib.published import fitted_surface, scaling_studies, scaling_study
+from distlib.hardware import accelerator
+from distlib.published import fitted_surface, scaling_studies, scaling_study, training_costs
 from distlib.scaling import LossSurface
-from distlib.units import day
+from distlib.transformer import Transformer, layer_parameters, matmul_parameters
+from distlib.units import day, hour
 
 CHINCHILLA = 5.76e23  # FLOP
 PRINTED, TEX, REFIT = (fitted_surface(i) for i in ("hoffmann2022_printed", "hoffmann2022_tex", "besiroglu2024"))
@@ -113,9 +115,19 @@ def test_exponents_of_loss_and_of_allocation_are_different_numbers():  # D09
     decade = scaling.optimal_parameters(1e22, PRINTED) / scaling.optimal_parameters(1e21, PRINTED)
     assert np.log10(decade) == pytest.approx(0.45, abs=5e-3)  # b/(a+b), Chinchilla's approach 3
     assert scaling.gamma(PRINTED) == pytest.approx(0.1535, abs=1e-4)  # neither a nor b nor b/(a+b)
-    assert 0.07**0.28 == pytest.approx(0.475, abs=5e-4)
-    kaplan_allocation = 0.73 + 0.27
-    assert kaplan_allocation == 1.0  # parameters and tokens share the budget
+    split = TEX.b / (TEX.a + TEX.b)
+    assert (split, 1 - split) == pytest.approx((0.46, 0.54), abs=5e-3)  # Hoffmann et al., table 2, approach 3
+
+
+def test_kaplans_allocation_exponent_follows_from_counting_layers_only():  # D09
+    """The same surface gives 0.73 in layers' parameters of small models and 0.51 in all of them."""
+    layers = np.arange(2, 31)
+    models = Transformer(layers=layers, hidden=64 * layers, vocab=50257)
+    inner, total = layer_parameters(models), matmul_parameters(models)
+    slope = np.gradient(np.log(total), np.log(inner))
+    tokens = (REFIT.b * REFIT.B / (REFIT.a * REFIT.A / total**REFIT.a * slope)) ** (1 / REFIT.b)
+    assert scaling.power_law(6 * inner * tokens, inner)[1] == pytest.approx(0.73, abs=0.02)
+    assert REFIT.b / (REFIT.a + REFIT.b) == pytest.approx(0.513, abs=1e-3)
 
 
 @pytest.mark.parametrize("compute, parameters, tokens", [(1e24, 9.13e10, 1.826e12), (1e21, 2.89e9, 5.77e10),
@@ -555,6 +567,22 @@ def test_studies_that_count_compute_as_6pd_do():
             assert 0.74 < ratio.min() < 0.75 and 1.07 < ratio.max() < 1.08
         else:
             assert ratio == pytest.approx(1, abs=2e-5)
+
+
+def test_a_study_splits_into_the_runs_up_to_a_budget_and_those_above(runs):
+    small, large = runs.split(1e21)
+    assert small.compute.max() <= 1e21 < large.compute.min()
+    assert len(small.loss) + len(large.loss) == len(runs.loss) == 240
+    assert set(small.runs[0]) | set(large.runs[0]) == set(runs.parameters)
+
+
+def test_the_hours_of_published_models_are_a_plausible_share_of_peak():
+    shares = {}
+    for m in training_costs():
+        at_peak = scaling.training_time(6 * m.parameters * m.tokens, 1, accelerator(m.accelerator).peak, 1)
+        shares[m.model] = at_peak / hour / m.hours
+    assert shares["Llama 3.1 405B"] == pytest.approx(0.345, abs=2e-3)  # MFU 0.38 to 0.43 while it trained
+    assert shares == pytest.approx({"Llama 3.1 8B": 0.138, "Llama 3.1 70B": 0.253, "Llama 3.1 405B": 0.345}, abs=1e-3)
 
 
 def test_studies_are_read_only_and_unknown_names_list_the_known():
