@@ -7,6 +7,7 @@ fails. `--no-skip` turns every skip into a failure: what CI runs.
 import os
 from unittest import mock
 
+import hypothesis
 import pytest
 from nbval.plugin import IPyNbFile
 
@@ -14,6 +15,10 @@ import chapters
 
 # Kernels and programs that tests start import this tree's distlib.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(chapters.ROOT), os.environ.get("PYTHONPATH")]))
+
+# The same examples on every machine, however slow it is.
+hypothesis.settings.register_profile("book", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("book")
 
 
 def pytest_addoption(parser):

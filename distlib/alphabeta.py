@@ -197,6 +197,10 @@ class Fit:
         return self.predict(self.n) / self.time - 1
 
 
+def _starts(law: Law, n: np.ndarray, time: np.ndarray) -> np.ndarray:
+    return np.array(law.start(time.min(), (n / time).max()))
+
+
 def _solve(law: Law, n: np.ndarray, time: np.ndarray, starts: list[np.ndarray]) -> np.ndarray:
     from scipy.optimize import least_squares
 
@@ -225,18 +229,20 @@ def fit(law: Law, n: Real, time: Real) -> Fit:
             f"n and time must be vectors of one length, more than {len(law.constants)} for {law.formula}, "
             f"got shapes {n.shape} and {time.shape}"
         )
-    starts = [np.log(point) for point in law.start(time.min(), (n / time).max())]
-    return Fit(law, _solve(law, n, time, starts), n, time)
+    return Fit(law, _solve(law, n, time, [np.log(start) for start in _starts(law, n, time)]), n, time)
 
 
 def held_out(fitted: Fit, held: Real) -> np.ndarray:
     """Predicted over measured, less 1, at the sizes `held` (indices or a mask), from a fit to all other sizes.
 
-    The refit starts at the constants of `fitted`; it sees none of the times that it predicts.
+    The refit sees none of the times that it predicts. It starts at the constants of `fitted`, those that had vanished
+    raised to a hundredth of the law's first guess, so that they may grow again.
     """
     rest = np.ones(len(fitted.n), bool)
     rest[held] = False
-    constants = _solve(fitted.law, fitted.n[rest], fitted.time[rest], [np.log(fitted.constants)])
+    n, time = fitted.n[rest], fitted.time[rest]
+    start = np.log(np.maximum(fitted.constants, 0.01 * _starts(fitted.law, n, time)[0]))
+    constants = _solve(fitted.law, n, time, [start])
     return fitted.law.time(fitted.n[held], *constants) / fitted.time[held] - 1
 
 

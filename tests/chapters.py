@@ -10,6 +10,8 @@ BOOK, GOLDEN = ROOT / "book", ROOT / "tests" / "golden"
 
 #: Pictures differ with fonts and versions; the fingerprint that `show` records beside each is compared instead.
 PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
+#: What a notebook says of its kernel, and nothing of the machine.
+KERNEL = nbformat.from_dict({"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}})
 
 
 def is_chapter(path):
@@ -30,7 +32,8 @@ def golden_path(chapter):
 
 def read(chapter):
     """The chapter as a notebook without outputs."""
-    notebook = jupytext.read(chapter)
+    notebook = jupytext.read(chapter, fmt="md:myst")
+    notebook.metadata = KERNEL.copy()
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number}"
     return notebook

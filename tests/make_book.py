@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 import chapters
-import downloads
 
 BUILD = chapters.ROOT / "_build"
 
@@ -62,7 +61,6 @@ def main():
         # A page that warned must be read again: an unchanged page is silent.
         shutil.rmtree(BUILD / ".doctrees", ignore_errors=True)
         sys.exit("\nThe book was not built:\n" + "\n".join(causes(lines)))
-    downloads.write(BUILD)
     print(f"\nOpen {Path(BUILD / 'html' / 'index.html').as_uri()}")
 
 

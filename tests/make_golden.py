@@ -18,7 +18,7 @@ def execute(chapter):
     notebook = chapters.read(chapter)
     place = {"metadata": {"path": chapter.parent}}
     NotebookClient(notebook, timeout=120, record_timing=False, resources=place).execute()
-    notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"]}
+    notebook.metadata = chapters.KERNEL.copy()
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             for picture in chapters.PICTURES:

@@ -94,6 +94,9 @@ def opens_with_a_question(page):
 def is_a_notebook(page):
     if page.is_chapter and not page.runs:
         yield "has no kernelspec in its front matter: it is not executed"
+    form = page.meta.get("jupytext", {}).get("text_representation", {}).get("format_name")
+    if page.runs and form != "myst":
+        yield "does not say in its front matter that it is a notebook in MyST (jupytext: text_representation)"
     if page.cells and not page.runs:
         yield "has code cells but no kernelspec"
 

@@ -302,13 +302,13 @@ def test_intervals_cover_the_constants_of_noisy_data_and_shrink_with_the_noise()
     widths = []
     for noise in (0.1, 0.01):
         inside = []
-        for _ in range(20):
+        for _ in range(12):
             fitted = fit(LINE, n, transfer_time(n, NDR) * np.exp(noise * random.standard_normal(n.size)))
-            low, high = intervals(fitted, resamples=60).T
+            low, high = intervals(fitted, resamples=40).T
             inside.append((low <= (NDR.alpha, NDR.beta)) & (high >= (NDR.alpha, NDR.beta)))
             widths.append(high[1] - low[1])
         assert np.mean(inside) > 0.75
-    assert np.mean(widths[20:]) < 0.3 * np.mean(widths[:20])
+    assert np.mean(widths[12:]) < 0.3 * np.mean(widths[:12])
 
 
 def test_held_out_sizes_do_not_take_part_in_the_fit():

@@ -14,6 +14,7 @@ import yaml
 import chapters
 import prose
 import rules
+import trees
 
 ROOT = chapters.ROOT
 PAGES = [rules.Page(path) for path in sorted(chapters.BOOK.rglob("*.md"))]
@@ -23,16 +24,11 @@ BIBLIOGRAPHY = set(re.findall(r"(?m)^@\w+\{([^,\s]+),", (chapters.BOOK / "refere
 
 
 def tracked(*patterns):
-    """The repository's own files, as text; in an exported tree, all files that are not built."""
-    command = ["git", "ls-files", "-z", "-co", "--exclude-standard", *patterns]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True)
-    paths = [ROOT / name for name in listed.stdout.decode("utf-8").split("\0")[:-1]]
-    if listed.returncode:
-        top = [path for path in ROOT.iterdir() if path.name not in (".venv", "_build", "dist")]
-        paths = [path for root in top for path in (root.rglob("*") if root.is_dir() else [root])]
-        paths = [path for path in paths if any(path.match(pattern) for pattern in patterns or ("*",))]
-    for path in paths:
-        if path.is_file() and "mathjax" not in path.parts and b"\0" not in (data := path.read_bytes()):
+    """(name, text) of the repository's own text files."""
+    for path in trees.listed():
+        if patterns and not any(path.match(pattern) for pattern in patterns):
+            continue
+        if "mathjax" not in path.parts and b"\0" not in (data := path.read_bytes()):
             yield path.relative_to(ROOT).as_posix(), data.decode("utf-8")
 
 
@@ -108,7 +104,8 @@ def test_files_are_read_and_written_as_utf_8_whatever_the_machine():
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             words = {keyword.arg for keyword in node.keywords}
             constants = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
-            binary = any(isinstance(value, str) and re.fullmatch("[rwax]b|b[rwax]", value) for value in constants)
+            modes = [value for value in constants if isinstance(value, str)]
+            binary = any(re.fullmatch("[rwax]b|b[rwax]", mode) for mode in modes) or "Image.open" in ast.unparse(node)
             if (called in reads and not binary) or "text" in words:
                 assert "encoding" in words, f"{name}:{node.lineno} {ast.unparse(node)}"
 
@@ -145,6 +142,9 @@ def test_requirements_are_pinned_and_name_version_one_of_jupyter_book(name):
 # --- the rules find what they look for ---
 
 SAMPLE = r'''---
+jupytext:
+  text_representation:
+    format_name: myst
 kernelspec:
   name: python3
 ---
@@ -243,6 +243,7 @@ PLANTED = [
     (rules.opens_with_a_question, "message take?", "message take."),
     (rules.opens_with_a_question, "**Predict.**", "# Another title\n\n**Predict.**"),
     (rules.is_a_notebook, "kernelspec:", "other:"),
+    (rules.is_a_notebook, "format_name: myst", "format_name: light"),
     (rules.has_its_parts_in_order, "**Predict.**", "Predict."),
     (rules.has_its_parts_in_order, "## Takeaways", "## Summary"),
     (rules.has_its_parts_in_order, "One message takes {glue:text}`t:.1f` µs.", "One message is quick."),

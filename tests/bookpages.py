@@ -1,10 +1,12 @@
-"""The notebooks that a page offers for download, made readable in any Jupyter: MyST's own markup becomes Markdown.
+"""What the build adds to the pages (a Sphinx extension): downloads that any Jupyter can show, and two repairs.
 
-Numbers recorded for the prose are written in, equations and figures are numbered, boxes become bold titles.
+In a notebook for download MyST's own markup becomes Markdown: numbers recorded for the prose are written in, equations
+and figures are numbered, boxes become bold titles.
 """
 
 import re
 import tomllib
+from pathlib import Path
 
 import nbformat
 from jupyter_cache import get_cache
@@ -98,13 +100,29 @@ def _roles(text, values, numbers):
     return re.sub(r"\[\]\(#?([^)\s]+)\)", r"\1", text)
 
 
-def write(build):
+def write_downloads(app, exception):
     """Rewrite each notebook in the built site that a page offers for download, with what its run recorded."""
-    cache, sources = get_cache(build / ".jupyter_cache"), build / "html" / "_sources"
+    if exception or app.builder.name != "html":
+        return
+    cache, sources = get_cache(app.env.mystnb_config.execution_cache_path), Path(app.outdir) / "_sources"
     for path in sorted(sources.rglob("*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
         if "source_map" not in notebook.metadata:
             continue  # written here at an earlier build, its chapter unchanged since
         run = cache.get_cache_bundle(cache.match_cache_notebook(notebook).pk).nb
-        notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"]}
+        notebook.metadata = chapters.KERNEL.copy()
         path.write_text(nbformat.writes(plain(notebook, chapters.records(run))) + "\n", encoding="utf-8")
+
+
+def repair_page(app, pagename, templatename, context, doctree):
+    """Leave out Thebe, which declares its constants twice and is not offered; give sources roles that screens read."""
+    scripts = context.get("script_files", [])
+    scripts[:] = [script for script in scripts if "thebe" not in f"{vars(script)}"]
+    if "body" in context:
+        context["body"] = context["body"].replace('<div role="list" class="citation', '<div class="citation')
+
+
+def setup(app):
+    app.connect("build-finished", write_downloads)
+    app.connect("html-page-context", repair_page, priority=900)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
