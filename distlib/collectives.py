@@ -422,17 +422,25 @@ def off_node_share(ranks: Real, gpus: Real) -> Real:
 
 # --- what a benchmark reports, and bounds --------------------------------------------------------------------------
 
-#: busbw/algbw at N ranks, as nccl-tests defines it for each operation: no rank can send less of n on average.
+def _all_but_one(ranks: Real) -> Real:
+    return (ranks - 1) / ranks
+
+
+def _all(ranks: Real) -> Real:
+    return np.ones(np.shape(ranks))[()]
+
+
+#: busbw/algbw at N ranks, as nccl-tests defines it: the part of n that some rank must send.
 BUSBW_FACTORS = {
     "all_reduce": lambda ranks: 2 * (ranks - 1) / ranks,
-    "all_gather": lambda ranks: (ranks - 1) / ranks,
-    "reduce_scatter": lambda ranks: (ranks - 1) / ranks,
-    "all_to_all": lambda ranks: (ranks - 1) / ranks,
-    "gather": lambda ranks: (ranks - 1) / ranks,
-    "scatter": lambda ranks: (ranks - 1) / ranks,
-    "broadcast": lambda ranks: 1 + 0 * ranks,
-    "reduce": lambda ranks: 1 + 0 * ranks,
-    "sendrecv": lambda ranks: 1 + 0 * ranks,
+    "all_gather": _all_but_one,
+    "reduce_scatter": _all_but_one,
+    "all_to_all": _all_but_one,
+    "gather": _all_but_one,
+    "scatter": _all_but_one,
+    "broadcast": _all,
+    "reduce": _all,
+    "sendrecv": _all,
 }
 
 

@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from distlib import collectives
@@ -60,9 +60,6 @@ from distlib.collectives import (
     two_level_all_reduce_cap,
 )
 from distlib.units import GB, MB, KiB, MiB, ms, us
-
-settings.register_profile("book", deadline=None, derandomize=True)
-settings.load_profile("book")
 
 FABRIC = Link(5 * us, 50 * GB)
 #: A good value of every parameter that a public function has. A function with a new parameter adds it here.

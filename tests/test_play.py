@@ -26,9 +26,6 @@ from played import (
 )
 from played import settings as settings_of
 
-settings.register_profile("book", deadline=None, derandomize=True)
-settings.load_profile("book")
-
 ITEM = 8  # bytes of an element
 ONE_LEVEL = [name for name in ALGORITHMS if not takes(name, "rails")]
 TWO_LEVELS = [name for name in ALGORITHMS if takes(name, "rails")]
