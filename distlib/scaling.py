@@ -262,7 +262,19 @@ def descend(start: np.ndarray, *logs: np.ndarray, scale: float = 1.0) -> tuple[n
     return found.x, found.fun / scale * HUBER_DELTA**2
 
 
-def as_surface(theta: np.ndarray) -> LossSurface:
+def settle(theta: np.ndarray, *logs: np.ndarray) -> np.ndarray:
+    """The zero of the gradient beside `theta`, or `theta` where none is: a fit to nearly all digits of its floats.
+
+    A descent ends with half of them, as the objective is flat to its own rounding there; its slope is not.
+    """
+    from scipy.optimize import root
+
+    found = root(lambda x: objective(x, *logs)[1], theta, tol=1e-13)
+    settled = found.success and objective(found.x, *logs)[0] <= (1 + 1e-9) * objective(theta, *logs)[0]
+    return found.x if settled else theta
+
+
+def as_surface(theta: Real) -> LossSurface:
     """The surface of (ln A, ln B, ln E, a, b); rows of a matrix give a sample of surfaces."""
     log_a, log_b, log_e, a, b = np.asarray(theta).T
     return LossSurface(E=np.exp(log_e), A=np.exp(log_a), B=np.exp(log_b), a=a, b=b)
@@ -301,14 +313,12 @@ def fit_surface(parameters: Real, tokens: Real, loss: Real, starts: np.ndarray =
         raise ValueError(f"five constants need at least 5 runs, got {len(loss)}")
     logs = np.log(parameters), np.log(tokens), np.log(loss)
     ends = [descend(start, *logs) for start in np.atleast_2d(starts)]
-    best = min(ends, key=lambda end: end[1])[0]
-    theta, objective = descend(best, *logs)
-    surface = as_surface(theta)
+    surface = as_surface(settle(min(ends, key=lambda end: end[1])[0], *logs))
     condition = condition_number(parameters, tokens, surface)
     if condition > ILL_CONDITIONED:
         warnings.warn(f"condition number {condition:.0f}: these runs do not identify the constants", stacklevel=3)
     ended = np.sort([end[1] for end in ends])
-    return Fit(surface, float(objective), ended, condition, parameters, tokens, loss)
+    return Fit(surface, fit_objective(parameters, tokens, loss, surface), ended, condition, parameters, tokens, loss)
 
 
 @domain(resamples=whole(2))
@@ -317,7 +327,8 @@ def bootstrap(fit: Fit, resamples: int = 300, seed: int = 0) -> LossSurface:
     rng = np.random.default_rng(seed)
     logs = np.log([fit.parameters, fit.tokens, fit.loss])
     draws = rng.integers(len(fit.loss), size=(resamples, len(fit.loss)))
-    return as_surface(np.array([descend(as_theta(fit.surface), *logs[:, draw])[0] for draw in draws]))
+    best = as_theta(fit.surface)
+    return as_surface([settle(descend(best, *sample)[0], *sample) for sample in (logs[:, draw] for draw in draws)])
 
 
 @domain(parameters=POSITIVE, tokens=POSITIVE)

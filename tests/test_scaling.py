@@ -390,6 +390,23 @@ def test_the_fit_finds_a_known_surface_in_noise_free_runs():
     assert scaling.as_theta(fit.surface) == pytest.approx(scaling.as_theta(REFIT), rel=1e-3)
 
 
+def test_fits_from_different_starts_agree_to_twelve_digits(runs, fit):
+    """A descent alone leaves eight: what the book prints must not hang on the machine that fitted it."""
+    nearby = scaling.as_theta(fit.surface) * (1 + 1e-3 * np.random.default_rng(4).normal(size=(3, 5)))
+    for start in nearby:
+        again = scaling.fit_surface(*runs.runs, starts=start)
+        assert scaling.as_theta(again.surface) == pytest.approx(scaling.as_theta(fit.surface), rel=1e-12)
+    ends = [scaling.as_surface(scaling.descend(start, *(np.log(x) for x in runs.runs))[0]) for start in nearby]
+    assert any(abs(end.A / fit.surface.A - 1) > 1e-12 for end in ends)
+
+
+def test_where_no_zero_of_the_slope_is_near_a_point_stays(runs):
+    flat = [np.log(runs.parameters), np.full(len(runs.loss), 23.0), np.log(runs.loss)]
+    start = np.array([6.0, 7.0, 0.6, 0.35, 0.37])
+    settled = scaling.settle(start, *flat)
+    assert scaling.objective(settled, *flat)[0] <= scaling.objective(start, *flat)[0] * (1 + 1e-9)
+
+
 def test_a_fit_barely_moves_when_its_losses_move_by_a_billionth(runs, fit):
     shaken = runs.loss * (1 + 1e-9 * np.random.default_rng(0).normal(size=len(runs.loss)))
     again = scaling.fit_surface(runs.parameters, runs.tokens, shaken, starts=scaling.STARTS[::4])
