@@ -161,7 +161,7 @@ class Factors:
 
 
 def factors(ledger: Ledger, kernel: Real = 1.0) -> Factors:
-    """useful/(N·wall-clock) = (useful/computation)·(computation/in steps)·(in steps/total): a product that telescopes."""
+    """useful/total = (useful/computation)·(computation/in steps)·(in steps/total): a product that telescopes."""
     computation = ledger.sum_of(COMPUTE)
     in_steps = ledger.total - ledger.sum_of(BETWEEN_STEPS)
     return Factors(kernel, ledger.useful / computation, computation / in_steps, in_steps / ledger.total)
