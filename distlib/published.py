@@ -104,7 +104,7 @@ def sweeps(min_sizes: int = 1, **fields: Any) -> tuple[Sweep, ...]:
 
 _SI = {
     "count": 1.0, "percent": 0.01, "s": 1.0, "hour": hour, "day": day, "GB": GB, "TB": TB, "TB/s": TB,
-    "per 1000 node-days": 1 / (1000 * day),
+    "per 1000 node-days": 1 / (1000 * day), "ppl": 1.0, "nats/token": 1.0,
 }  # fmt: skip
 
 
@@ -259,3 +259,49 @@ def training_costs() -> tuple[TrainingCost, ...]:
     numbers = ("parameters", "tokens", "hours")
     rows = _rows("training_costs.csv")
     return tuple(TrainingCost(**{**row, **{name: float(row[name]) for name in numbers}}) for row in rows)  # type: ignore[arg-type]
+
+
+# Trainings that send less, or wait less (Principle 13)
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One result of a training that communicates less or does not wait, in SI; a percentage is a share."""
+
+    method: str
+    model: str
+    parameters: float
+    tokens: float | None
+    workers: int | None
+    local_steps: int | None  # H
+    quantity: str
+    value: float
+    kind: str  # measured, simulated (a model of the network), computed
+    source: str
+    note: str
+
+
+@cache
+def communication_reductions() -> tuple[Reduction, ...]:
+    """Every published result on local steps and staleness that the book uses."""
+    return tuple(
+        Reduction(
+            method=row["method"], model=row["model"], parameters=float(row["parameters_million"]) * 1e6,
+            tokens=float(row["tokens_billion"]) * 1e9 if row["tokens_billion"] else None,
+            workers=int(row["workers"]) if row["workers"] else None,
+            local_steps=int(row["local_steps"]) if row["local_steps"] else None, quantity=row["quantity"],
+            value=float(row["value"]) * _SI[row["unit"]], kind=row["kind"], source=row["source"], note=row["note"],
+        )
+        for row in _rows("comm_reduction.csv")
+    )  # fmt: skip
+
+
+def communication_reduction(method: str, quantity: str, tokens: float | None = None) -> float:
+    """The value, in SI, of one such result: `communication_reduction("data parallel", "eval_loss", 25e9)`."""
+    found = {(r.method, r.quantity, r.tokens): r.value for r in communication_reductions()}
+    if (method, quantity, tokens) not in found:
+        known = ", ".join(sorted(f"{m} {q}" + (f" {t:g}" if t else "") for m, q, t in found))
+        raise ValueError(
+            f"method, quantity and tokens must be one of {known}; got {method!r}, {quantity!r}, {tokens!r}"
+        )
+    return found[method, quantity, tokens]

@@ -5,7 +5,15 @@ import pytest
 
 from distlib.checkpoint import best_goodput, checkpoint_bytes, system_mtbf, waste
 from distlib.hardware import ACCELERATORS
-from distlib.published import llama3_interruptions, reliability, reported, sweep, sweeps
+from distlib.published import (
+    communication_reduction,
+    communication_reductions,
+    llama3_interruptions,
+    reliability,
+    reported,
+    sweep,
+    sweeps,
+)
 from distlib.units import GB, GiB, TiB, us
 
 ALL = sweeps()
@@ -192,3 +200,24 @@ def test_llama_3_can_have_had_its_effective_time():
     write = checkpoint_bytes(reported("llama3", "parameters")) / reported("llama3", "storage_sustained")
     assert best_goodput(write, mtbf, 300.0) == pytest.approx(0.952, abs=5e-4)
     assert best_goodput(write, mtbf, 300.0) > reported("llama3", "effective_time")
+
+
+def test_less_communication_reads_as_its_papers_print_it():
+    assert communication_reduction("DiLoCo", "validation_perplexity") == 15.02
+    assert communication_reduction("data parallel, 8x batch", "validation_perplexity") == 15.3
+    assert communication_reduction("data parallel", "hours_at_1_Gbps", 100e9) == 438 * 3600
+    assert communication_reduction("Streaming DiLoCo FP4 overlapped", "terabytes_exchanged", 25e9) == 1.1e12
+    assert communication_reduction("n-softsync, lr/staleness", "test_error") == 0.18
+    with pytest.raises(ValueError, match="DiLoCo validation_perplexity"):
+        communication_reduction("DiLoCo", "eval_loss")
+
+
+def test_each_result_on_communication_has_its_source_and_two_workers_send_400_times_less():
+    assert len(communication_reductions()) == 33
+    assert all(
+        "arXiv" in r.source and r.kind in {"measured", "simulated", "computed"} for r in communication_reductions()
+    )
+    for tokens in (25e9, 100e9, 250e9):
+        many, few = (communication_reduction(m, "terabytes_exchanged", tokens)
+                     for m in ("data parallel", "Streaming DiLoCo FP4 overlapped"))  # fmt: skip
+        assert many / few == pytest.approx(400, rel=0.003)
