@@ -167,17 +167,15 @@ def asynchronous(
     arrivals = [(clock.draw_one(times, w) + clock.comm, w) for w in range(workers)]
     heapq.heapify(arrivals)
     rows, stale = [(0.0, problem.loss(weights), 0.0, 0.0, 0.0, 0.0)], np.zeros(updates, int)
-    sent = np.zeros(workers, int)
     for update in range(1, updates + 1):
         now, worker = heapq.heappop(arrivals)
         seen, version = read[worker]
         weights = weights - rate / workers * problem.gradient(seen, worker, data, batch)
         stale[update - 1] = update - 1 - version
         read[worker] = weights, update
-        sent[worker] += 1
         heapq.heappush(arrivals, (now + clock.draw_one(times, worker) + clock.comm, worker))
         if update % workers == 0:
-            exchanging = clock.comm * sent.sum()
+            exchanging = clock.comm * update
             rows.append((now, problem.loss(weights), update, workers * now - exchanging, 0.0, exchanging))
     return _training(rows), stale
 

@@ -192,7 +192,7 @@ def test_feedback_sends_later_what_was_not_sent_and_without_it_that_is_lost():
 
 
 def test_top_k_keeps_the_largest_magnitudes_of_each_worker():
-    whole = np.random.default_rng(5).standard_normal((3, 6, 4))
+    whole = np.random.default_rng(5).standard_normal((300, 6, 4))
     sent = top_k(5)(whole)
     for before, after in zip(whole, sent, strict=True):
         least = np.sort(np.abs(before).ravel())[-5]
@@ -216,6 +216,16 @@ def test_what_is_sent_is_counted_in_numbers():
 
 
 # What the book shows
+
+
+def test_the_book_s_problem_is_the_same_wherever_it_is_drawn():
+    assert regression().loss(np.zeros((24, 16))) == pytest.approx(82.19495297850766, rel=1e-9)
+    assert np.abs(regression().targets).sum() == pytest.approx(45711.00051772355, rel=1e-9)
+
+
+def test_a_target_is_reached_at_the_first_entry_below_it():
+    run = synchronous(SMALL, Clock(), 0.05, 10)
+    assert [run.reached(loss) for loss in run.loss[:4]] == [0, 1, 2, 3]
 
 
 def test_on_the_book_s_problem_feedback_decides_and_staleness_costs_gradients():
