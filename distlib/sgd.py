@@ -217,7 +217,7 @@ def top_k(k: int) -> Compressor:
     def compress(whole: np.ndarray) -> np.ndarray:
         flat = whole.reshape(len(whole), -1)
         sent = np.zeros_like(flat)
-        places = np.argpartition(-np.abs(flat), k - 1, axis=1)[:, :k]
+        places = np.argsort(-np.abs(flat), axis=1)[:, :k]
         np.put_along_axis(sent, places, np.take_along_axis(flat, places, 1), 1)
         return sent.reshape(whole.shape)
 
