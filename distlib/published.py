@@ -9,7 +9,7 @@ computed from the printed bandwidth, and the sweep says `derived`.
 
 import csv
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from distlib.scaling import LossSurface
 from distlib.units import GB, TB, day, hour, us
 
 
@@ -162,3 +163,99 @@ def llama3_interruptions() -> tuple[Interruption, ...]:
                      row["source"])
         for row in _rows("llama3_interruptions.csv")
     )  # fmt: skip
+
+
+# Scaling studies: runs of many sizes, and surfaces fitted to them (Principle 9)
+
+
+@dataclass(frozen=True, eq=False)
+class ScalingStudy:
+    """The runs of one study of scaling. Arrays are read-only, a run (or a point of a loss curve) an element."""
+
+    id: str
+    models: str
+    data: str
+    paper: str
+    repository: str
+    path: str
+    commit: str
+    licence: str  # as the source states it; empty where it does not
+    retrieved: str
+    evaluation: str  # what the loss is measured on, or its unit where the source leaves it open
+    note: str
+    parameters: np.ndarray
+    tokens: np.ndarray
+    compute: np.ndarray  # FLOP, by the study's own count
+    loss: np.ndarray  # nats/token unless `evaluation` says otherwise
+    flag: np.ndarray  # empty, or why the source sets the run apart
+
+    @property
+    def runs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(P, D, 𝓛), as a fit takes them."""
+        return self.parameters, self.tokens, self.loss
+
+    def where(self, chosen: np.ndarray) -> "ScalingStudy":
+        """The study with the chosen runs only."""
+        names = ("parameters", "tokens", "compute", "loss", "flag")
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
+
+    def split(self, compute: float) -> "tuple[ScalingStudy, ScalingStudy]":
+        """The runs of at most `compute` FLOP, and those above."""
+        return self.where(self.compute <= compute), self.where(self.compute > compute)
+
+
+@cache
+def _studies() -> dict[str, ScalingStudy]:
+    runs = {key: list(rows) for key, rows in groupby(_rows("scaling_runs.csv"), lambda row: row["study"])}
+    found = {}
+    for row in _rows("scaling_studies.csv"):
+        rows = runs[row["id"]]
+        found[row["id"]] = ScalingStudy(
+            **row,
+            parameters=_column(rows, "parameters"),
+            tokens=_column(rows, "tokens"),
+            compute=_column(rows, "compute_flop"),
+            loss=_column(rows, "loss"),
+            flag=np.array([r["flag"] for r in rows]),
+        )
+    return found
+
+
+def scaling_study(id: str) -> ScalingStudy:
+    """The study of that name. An unknown name raises ValueError that lists the known ones."""
+    if id not in _studies():
+        raise ValueError(f"id must be one of {', '.join(_studies())}, got {id!r}")
+    return _studies()[id]
+
+
+def scaling_studies() -> tuple[ScalingStudy, ...]:
+    """Every study of scaling."""
+    return tuple(_studies().values())
+
+
+def fitted_surface(id: str) -> LossSurface:
+    """A published fit of the loss surface; distlib/data/scaling_fits.csv has the sources."""
+    fits = {row["id"]: row for row in _rows("scaling_fits.csv")}
+    if id not in fits:
+        raise ValueError(f"id must be one of {', '.join(fits)}, got {id!r}")
+    return LossSurface(**{name: float(fits[id][name]) for name in ("E", "A", "B", "a", "b")})
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """What a published model took to train, by its makers' account."""
+
+    model: str
+    parameters: float
+    tokens: float
+    accelerator: str
+    hours: float  # accelerator-hours, all stages of the training
+    source: str
+    note: str
+
+
+def training_costs() -> tuple[TrainingCost, ...]:
+    """Models whose accelerator-hours, parameters and tokens are published."""
+    numbers = ("parameters", "tokens", "hours")
+    rows = _rows("training_costs.csv")
+    return tuple(TrainingCost(**{**row, **{name: float(row[name]) for name in numbers}}) for row in rows)  # type: ignore[arg-type]
