@@ -34,10 +34,10 @@ def half_bandwidth_size(link: Link) -> Real:
     return link.alpha * link.beta
 
 
-@domain(n=NONNEGATIVE)
+@domain(n=POSITIVE)
 def effective_bandwidth(n: Real, link: Link) -> Real:
-    """n/T(n) = β·n/(n + n½), in byte/s: what a message of n bytes gets from the link; β itself where α = 0."""
-    return link.beta * n / (n + half_bandwidth_size(link)) if np.all(link.alpha) else link.beta + 0 * n
+    """n/T(n) = β·n/(n + n½), in byte/s: what a message of n bytes gets from the link."""
+    return link.beta * n / (n + half_bandwidth_size(link))
 
 
 @domain(fraction=FRACTION)

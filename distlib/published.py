@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from distlib.scaling import LossSurface
-from distlib.units import GB, us
+from distlib.units import GB, TB, day, hour, us
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +98,71 @@ def sweeps(min_sizes: int = 1, **fields: Any) -> tuple[Sweep, ...]:
     return tuple(
         s for s in _all().values() if s.n.size >= min_sizes and all(getattr(s, k) == v for k, v in fields.items())
     )
+
+
+# Reliability: `distlib/data/reliability.csv` has one row a fact, `llama3_interruptions.csv` one row a cause.
+
+_SI = {
+    "count": 1.0, "percent": 0.01, "s": 1.0, "hour": hour, "day": day, "GB": GB, "TB": TB, "TB/s": TB,
+    "per 1000 node-days": 1 / (1000 * day),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reported:
+    """One published fact of a training run's reliability, in SI: s, byte, byte/s, 1/s; a percentage is a share."""
+
+    study: str
+    quantity: str
+    value: float
+    gpus: int | None
+    accelerator: str
+    kind: str  # measured, specified, estimated, projected, or bound (at least or at most, see the note)
+    source: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """One cause of the unexpected interruptions of Llama 3: how many, and the share that the paper prints."""
+
+    component: str
+    category: str
+    count: int
+    printed_share: float
+    source: str
+
+
+@cache
+def reliability() -> tuple[Reported, ...]:
+    """Every published fact of reliability that the book uses."""
+    return tuple(
+        Reported(
+            study=row["study"], quantity=row["quantity"], value=float(row["value"]) * _SI[row["unit"]],
+            gpus=int(row["gpus"]) if row["gpus"] else None, accelerator=row["accelerator"], kind=row["kind"],
+            source=row["source"], note=row["note"],
+        )
+        for row in _rows("reliability.csv")
+    )  # fmt: skip
+
+
+def reported(study: str, quantity: str) -> float:
+    """The value, in SI, of one published fact: `reported("bloom", "write")`. An unknown one raises ValueError."""
+    found = {(fact.study, fact.quantity): fact.value for fact in reliability()}
+    if (study, quantity) not in found:
+        known = ", ".join(f"{s} {q}" for s, q in sorted(found))
+        raise ValueError(f"study and quantity must be one of {known}; got {study!r}, {quantity!r}")
+    return found[study, quantity]
+
+
+@cache
+def llama3_interruptions() -> tuple[Interruption, ...]:
+    """The causes of Llama 3's 419 unexpected interruptions in 54 days, most frequent first."""
+    return tuple(
+        Interruption(row["component"], row["category"], int(row["count"]), float(row["printed_percent"]) / 100,
+                     row["source"])
+        for row in _rows("llama3_interruptions.csv")
+    )  # fmt: skip
 
 
 # Scaling studies: runs of many sizes, and surfaces fitted to them (Principle 9)

@@ -64,8 +64,7 @@ def test_effective_bandwidth_is_bytes_over_time(n, link):
 
 def test_without_latency_every_message_gets_the_whole_bandwidth():
     link = Link(0, 50 * GB)
-    assert effective_bandwidth(0, link) == 50 * GB
-    assert list(effective_bandwidth([0, 1, 1e9], link)) == [50 * GB] * 3
+    assert list(effective_bandwidth([1, 1e9], link)) == [50 * GB] * 2
 
 
 @given(st.floats(0.001, 0.999), links)
@@ -105,6 +104,10 @@ def test_compression_pays_only_with_a_codec_faster_than_the_break_even():
         assert compressed_time(n, ratio, 1.01 * break_even, NDR) < transfer_time(n, NDR)
 
 
+def test_a_ratio_of_one_leaves_the_message_and_adds_the_codec():
+    assert compressed_time(1 * MB, 1, 10 * GB, NDR) == pytest.approx(125 * us)
+
+
 def test_compression_leaves_the_latency_and_the_bandwidth_alone():
     assert compressed_time(4e9, 4, np.finfo(float).max, NDR) == pytest.approx(transfer_time(1e9, NDR))
 
@@ -130,6 +133,11 @@ def test_no_number_of_buckets_beats_the_best(n, compute, link):
     every = np.unique(np.round(np.geomspace(1, 1e6, 500)))
     least = exposed_time(n, near, compute, link).min()
     assert least <= exposed_time(n, every, compute, link).min() * (1 + 1e-9)
+
+
+def test_the_best_counts_are_never_below_one():
+    assert best_bucket_count(1 * GB, 0, NDR) == 1
+    assert best_chunk_count(1 * GB, 1, NDR) == 1
 
 
 def test_the_last_bucket_is_always_exposed():
@@ -172,6 +180,10 @@ def test_the_best_chunks_reach_chunked_time_where_they_are_many(n, stages, link)
         every = np.arange(1, 400)
         least = pipeline_time(n, stages, every, link).min()
         assert pipeline_time(n, stages, near, link).min() == pytest.approx(least, rel=1e-9)
+
+
+def test_the_best_chunks_of_a_gigabyte_through_five_links():
+    assert best_chunk_count(1 * GB, 5, NDR) == pytest.approx(126.4911064)  # √(4 · 10⁹/250 000)
 
 
 def test_chunked_time_opens_into_three_terms():
@@ -243,7 +255,7 @@ def test_arrays_broadcast_and_agree_with_scalars(call):
 @pytest.mark.parametrize("bad", [-1, np.nan, np.inf, "1 MB", None, True, [1.0, -1.0], np.array([1.0, np.nan])])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_bad_size_is_named(call, bad):
-    with pytest.raises(ValueError, match=r"n must be a finite number ≥ [01], got"):
+    with pytest.raises(ValueError, match=r"n must be a finite number (≥ [01]|> 0), got"):
         call(bad)
 
 
@@ -296,6 +308,29 @@ def test_a_stray_time_does_not_bend_a_fit():
     assert fitted.residuals[4] == pytest.approx(-0.9, abs=0.01)
 
 
+def noisy_line():
+    n = np.geomspace(1e3, 1e9, 25)
+    return n, transfer_time(n, NDR) * np.exp(np.random.default_rng(5).normal(0, 0.03, n.size))
+
+
+def test_a_fit_is_stationary_in_the_loss_that_turns_straight_at_two_percent():
+    n, time = noisy_line()
+    alpha, beta = fit(LINE, n, time).constants
+    predicted = alpha + n / beta
+    misses = np.log(predicted / time)
+    for direction in (alpha / predicted, -n / beta / predicted):
+        slope = np.sum(misses / np.sqrt(1 + (misses / 0.02) ** 2) * direction)
+        assert slope == pytest.approx(0, abs=1e-6)
+
+
+def test_intervals_are_the_outer_quantiles_of_refits_to_sizes_drawn_anew():
+    fitted = fit(LINE, *noisy_line())
+    draws = np.random.default_rng(11).integers(25, size=(200, 25))
+    refits = [fit(LINE, fitted.n[draw], fitted.time[draw]).constants for draw in draws]
+    assert intervals(fitted) == pytest.approx(np.quantile(refits, [0.025, 0.975], axis=0).T, rel=1e-4)
+    assert intervals(fitted, level=0.5) == pytest.approx(np.quantile(refits, [0.25, 0.75], axis=0).T, rel=1e-4)
+
+
 def test_intervals_cover_the_constants_of_noisy_data_and_shrink_with_the_noise():
     random = np.random.default_rng(5)
     n = 2.0 ** np.arange(10, 31)
@@ -324,9 +359,9 @@ def test_a_fit_refuses_what_it_cannot_fit():
     n = np.array([1e3, 1e6])
     with pytest.raises(ValueError, match="more than 2 for α"):
         fit(LINE, n, n / 1e9)
-    with pytest.raises(ValueError, match="time must be a finite number > 0, got 0.* at index"):
+    with pytest.raises(ValueError, match=r"time must be a finite number > 0, got 0.* at index"):
         fit(LINE, [1, 2, 3], [0, 1, 2])
-    with pytest.raises(ValueError, match="n must be a finite number > 0, got 0.* at index"):
+    with pytest.raises(ValueError, match=r"n must be a finite number > 0, got 0.* at index"):
         fit(LINE, [0, 2, 3], [1, 1, 2])
     with pytest.raises(ValueError, match=r"got shapes \(3,\) and \(4,\)"):
         fit(LINE, [1, 2, 3], [1, 2, 3, 4])

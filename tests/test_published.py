@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from distlib.checkpoint import best_goodput, checkpoint_bytes, system_mtbf, waste
 from distlib.hardware import ACCELERATORS
-from distlib.published import sweep, sweeps
-from distlib.units import GB, GiB, us
+from distlib.published import llama3_interruptions, reliability, reported, sweep, sweeps
+from distlib.units import GB, GiB, TiB, us
 
 ALL = sweeps()
 OPERATIONS = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "sendrecv"}
@@ -120,3 +121,74 @@ def test_sweeps_selects_by_field_and_by_number_of_sizes():
     chosen = sweeps(operation="all_reduce", nodes=1, min_sizes=10)
     assert "aws_p5_1n" in {s.id for s in chosen}
     assert all(s.operation == "all_reduce" and s.nodes == 1 and s.n.size >= 10 for s in chosen)
+
+
+# Reliability
+
+
+def test_the_causes_of_llama_3_are_the_419_interruptions_and_the_printed_shares_are_not_all_theirs():
+    causes = llama3_interruptions()
+    total = sum(cause.count for cause in causes)
+    assert len(causes) == 18 and total == reported("llama3", "unexpected") == 419
+    assert reported("llama3", "all") == total + reported("llama3", "planned")
+    wrong = [c.component for c in causes if abs(c.count / total - c.printed_share) > 6e-4]
+    assert wrong == ["Faulty GPU"]
+    assert causes[0].count / total == pytest.approx(0.353, abs=5e-4) and causes[0].printed_share == 0.301
+    assert sum(c.printed_share for c in causes) == pytest.approx(1 - (0.353 - 0.301), abs=2e-3)
+    gpu = sum(c.count for c in causes if c.category == "GPU")
+    assert gpu / total == pytest.approx(0.640, abs=5e-4) and reported("llama3", "gpu_share") == pytest.approx(0.587)
+    assert round(0.301 * total) == 126 and (gpu - 148 + 126) / total == pytest.approx(0.587, abs=5e-4)
+
+
+def test_every_fact_of_reliability_is_positive_and_has_its_source():
+    for fact in reliability():
+        assert fact.value > 0 and fact.source and fact.study and fact.quantity
+        assert fact.kind in {"measured", "specified", "estimated", "projected", "bound"}
+    keys = [(fact.study, fact.quantity) for fact in reliability()]
+    assert len(set(keys)) == len(keys)
+
+
+def test_reliability_is_in_si_and_an_unknown_fact_is_an_error():
+    assert reported("llama3", "window") == 54 * 86400
+    assert reported("bloom", "lost") == pytest.approx(26_280)
+    assert reported("opt", "checkpoint") == 1.6e12
+    assert reported("llama3", "storage_sustained") == 2e12
+    assert 1 / (128 * reported("rsc1", "node_failures")) == pytest.approx(28.8 * 3600, rel=2e-3)
+    with pytest.raises(ValueError, match="must be one of bloom checkpoint"):
+        reported("bloom", "temperature")
+
+
+def test_checkpoint_sizes_are_met_within_ten_percent_and_one_unit_is_unclear():
+    fourteen = {
+        name: checkpoint_bytes(reported(name, "parameters")) for name in ("bloom", "nemotron15b", "nemotron340b")
+    }
+    errors = [100 * (size / reported(name, "checkpoint") - 1) for name, size in fourteen.items()]
+    assert errors == pytest.approx([7.3, 2.9, 8.2], abs=0.05)
+    assert fourteen["bloom"] / 2.3 / TiB == pytest.approx(0.976, abs=5e-4)  # if the log's 2.3 TB are TiB
+    opt = checkpoint_bytes(reported("opt", "parameters"), master=0)
+    assert 100 * (opt / reported("opt", "checkpoint") - 1) == pytest.approx(9.4, abs=0.05)
+    assert 100 * (opt / (992 * 1.7 * GB) - 1) == pytest.approx(3.8, abs=0.05)
+
+
+def test_the_law_of_the_mtbf_holds_between_job_sizes_and_misses_from_a_node_rate():
+    node = 1 / reported("rsc1", "node_failures")
+    projected = [system_mtbf(node, gpus // 8) / reported("rsc1", f"mtbf_{gpus}") for gpus in (16384, 131072)]
+    assert projected == pytest.approx([1.002, 0.980], abs=5e-4)
+    assert system_mtbf(reported("rsc1", "mtbf_8"), 128) / reported("rsc1", "mtbf_1024") == pytest.approx(1.13, abs=5e-3)
+    assert system_mtbf(node, 128) / reported("rsc1", "mtbf_1024") == pytest.approx(3.65, abs=5e-3)
+
+
+def test_the_goodput_of_large_rsc_1_jobs_lies_between_its_two_mtbf():
+    tau, write, short, long = (reported("rsc1", x) for x in ("interval", "write", "restart_short", "restart_long"))
+    by_jobs = 1 - waste(tau, write, reported("rsc1", "mtbf_1024"), np.array([short, long]))
+    by_nodes = 1 - waste(tau, write, system_mtbf(1 / reported("rsc1", "node_failures"), 128), np.array([short, long]))
+    assert by_jobs == pytest.approx([0.852, 0.826], abs=5e-4)
+    assert by_nodes == pytest.approx([0.903, 0.895], abs=5e-4)
+    assert by_jobs.max() < reported("rsc1", "effective_time") < by_nodes.max()
+
+
+def test_llama_3_can_have_had_its_effective_time():
+    mtbf = reported("llama3", "window") / reported("llama3", "unexpected")
+    write = checkpoint_bytes(reported("llama3", "parameters")) / reported("llama3", "storage_sustained")
+    assert best_goodput(write, mtbf, 300.0) == pytest.approx(0.952, abs=5e-4)
+    assert best_goodput(write, mtbf, 300.0) > reported("llama3", "effective_time")
