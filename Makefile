@@ -5,6 +5,8 @@ SHELL := /bin/sh
 
 # Every program started here imports the distlib of this tree.
 export PYTHONPATH := $(CURDIR)
+# uv trusts what the machine trusts.
+export UV_SYSTEM_CERTS := true
 
 .PHONY: help book serve test test-slow golden pins public wheel bench clean
 .DELETE_ON_ERROR:
@@ -23,7 +25,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check
 	@echo "sets up .venv (once, about a minute)"
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
 	@$(PIP) --quiet "$$(grep '^uv==' requirements.txt)" && \
-	  $(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python -r requirements.txt || \
+	  $(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements.txt || \
 	  $(PIP) -r requirements.txt
 	@touch $@
 
