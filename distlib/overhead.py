@@ -182,6 +182,16 @@ def bubble_of_total(stages: Real, microbatches: Real, virtual: Real = 1) -> Real
     return (stages - 1) / (virtual * microbatches + stages - 1)
 
 
+@domain(stages=COUNT, work=POSITIVE, split=POSITIVE, hop=NONNEGATIVE)
+def pipeline_crossover(stages: Real, work: Real, split: Real, hop: Real) -> Real:
+    """m* = (pp − 1)·t/(c − 2T): the micro-batches from which a pipeline costs less than splitting each layer.
+
+    For one micro-batch: t s of work (`work`) on each of the same GPUs, c s of collectives (`split`) when its layers are
+    split, T s (`hop`) for its activations from a stage to the next, once forward and once back. Raises if c ≤ 2T.
+    """
+    return (stages - 1) * work / check("split − 2·hop", split - 2 * hop, POSITIVE)
+
+
 @domain(ranks=COUNT)
 def expected_slowest(ranks: int) -> float:
     """E[max of N] = ∫₀^∞ (1 − F(x)^N − F(−x)^N) dx: the mean of the largest of N standard normals, F their law.

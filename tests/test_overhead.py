@@ -24,6 +24,7 @@ from distlib.overhead import (
     factors,
     ledger_of_runs,
     on_front,
+    pipeline_crossover,
     remainder_idle,
     summed,
     within,
@@ -218,6 +219,14 @@ def test_bubbles_of_total_and_of_ideal_are_told_apart():  # B13
     assert bubble_of_total([16, 16], [32, 64]) == pytest.approx([15 / 47, 15 / 79])
     assert bubble_over_ideal([16, 16], [32, 64]) == pytest.approx([15 / 32, 15 / 64])
     assert bubble_over_ideal(8, 16, 4) == pytest.approx(7 / 64)
+
+
+def test_at_the_crossover_pipeline_and_split_layers_cost_the_same():
+    t, c, hop = 3.0, np.array([0.9, 5.0]), 0.2
+    m = pipeline_crossover(8, t, c, hop)
+    assert m * c == pytest.approx(7 * t + 2 * m * hop)
+    with pytest.raises(ValueError, match="hop"):
+        pipeline_crossover(8, t, 0.4, hop)
 
 
 @pytest.mark.parametrize("ranks", [2, 16, 128, 4096])
