@@ -5,7 +5,7 @@ SHELL := /bin/sh
 
 # Every program started here imports the distlib of this tree.
 export PYTHONPATH := $(CURDIR)
-# uv trusts what the machine trusts.
+# uv trusts what the machine trusts, as pip does: some networks have certificates of their own.
 export UV_SYSTEM_CERTS := true
 
 .PHONY: help book serve test test-slow golden pins public wheel bench clean
