@@ -259,3 +259,44 @@ def training_costs() -> tuple[TrainingCost, ...]:
     numbers = ("parameters", "tokens", "hours")
     rows = _rows("training_costs.csv")
     return tuple(TrainingCost(**{**row, **{name: float(row[name]) for name in numbers}}) for row in rows)  # type: ignore[arg-type]
+
+
+# Strong scaling: one batch on more and more accelerators (Principle 10)
+
+
+@dataclass(frozen=True, eq=False)
+class StrongScaling:
+    """Published step times of one system at one global batch, by the number of accelerators."""
+
+    system: str
+    model: str
+    accelerator: str
+    batch: int  # sequences, of all ranks
+    tp: int
+    pp: int
+    virtual: int
+    source: str
+    note: str
+    ranks: np.ndarray
+    time: np.ndarray  # s, a step
+
+
+@cache
+def _strong_scalings() -> tuple[StrongScaling, ...]:
+    found = []
+    for (system, batch), group in groupby(_rows("strong_scaling.csv"), lambda row: (row["system"], row["batch"])):
+        rows = list(group)
+        texts = {name: rows[0][name] for name in ("model", "accelerator", "source", "note")}
+        whole = {name: int(rows[0][name]) for name in ("tp", "pp", "virtual")}
+        found.append(StrongScaling(system=system, batch=int(batch), **texts, **whole,
+                                   ranks=_column(rows, "gpus"), time=_column(rows, "step_s")))  # fmt: skip
+    return tuple(found)
+
+
+def strong_scaling(system: str, batch: int) -> StrongScaling:
+    """The step times of that system at that batch: `strong_scaling("MegaScale", 768)`."""
+    found = {(s.system, s.batch): s for s in _strong_scalings()}
+    if (system, batch) not in found:
+        known = ", ".join(f"{s} {b}" for s, b in found)
+        raise ValueError(f"system and batch must be one of {known}; got {system!r}, {batch!r}")
+    return found[system, batch]
