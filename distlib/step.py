@@ -379,12 +379,12 @@ def fit_terms(ranks: Real, time: Real, terms: tuple[Term, ...]) -> TermFit:
     from scipy.stats import t
 
     ranks, time = np.asarray(ranks, float), np.asarray(time, float)
-    free = len(time) - len(terms) if time.ndim == 1 else 0
-    if ranks.shape != time.shape or free < 1:
+    if time.ndim != 1 or ranks.shape != time.shape or len(time) <= len(terms):
         raise ValueError(
             f"ranks and time must be vectors of one length, more than {len(terms)}, "
             f"got shapes {ranks.shape} and {time.shape}"
         )
+    free = len(time) - len(terms)
     design = np.stack([term.of(ranks) / time for term in terms], axis=1)
     length = np.linalg.norm(design, axis=0)
     left, values, right = np.linalg.svd(design / length, full_matrices=False)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.integrate import quad
-from scipy.optimize import minimize_scalar
-from scipy.stats import norm
+from scipy.optimize import curve_fit, minimize_scalar
+from scipy.stats import norm, t
 
 from distlib import step as law
 from distlib.checkpoint import mean_interval
@@ -266,12 +266,26 @@ def test_one_slow_node_delays_all_by_what_it_lacks_whatever_the_size():
         assert Step(times.sum(), ranks, 0.0, slow_node_wait(ranks, 2.0, 1.06)).total == pytest.approx(2.12)
 
 
+@pytest.mark.parametrize("tail", [2.5, 9.0])
+def test_half_of_the_heavy_tailed_delays_exceed_their_median_and_their_law_has_the_mean_given(tail):
+    draws = pareto_jitter(0.4, tail)(np.random.default_rng(9), (1000, 1000))
+    scale = 0.4 * (tail - 1)
+    assert np.mean(draws > scale * (2 ** (1 / tail) - 1)) == pytest.approx(0.5, abs=0.002)
+    assert draws.mean() == pytest.approx(0.4, rel=0.006)
+
+
+def test_a_node_that_is_not_slow_delays_nobody():
+    assert slow_node_wait(8, 2.0, 1) == 0
+    with pytest.raises(ValueError, match="slowdown must be a finite number ≥ 1"):
+        slow_node_wait(8, 2.0, 0.99)
+
+
 def test_simulated_waits_are_seeded_and_one_a_step():
     jitter = normal_jitter(1.0)
-    waits = simulated_waits(jitter, 700_000, 5, seed=1)
+    waits = simulated_waits(jitter, 300_000, 5, seed=1)  # in blocks of three steps and of two
     assert waits.shape == (5,)
-    assert np.array_equal(waits, simulated_waits(jitter, 700_000, 5, seed=1))
-    assert not np.array_equal(waits, simulated_waits(jitter, 700_000, 5, seed=2))
+    assert np.array_equal(waits, simulated_waits(jitter, 300_000, 5, seed=1))
+    assert not np.array_equal(waits, simulated_waits(jitter, 300_000, 5, seed=2))
 
 
 # Accumulation
@@ -369,6 +383,22 @@ def test_the_correlation_is_that_of_fits_to_many_samples():
     assert np.diag(fits[0].correlation) == pytest.approx([1, 1])
     design = np.stack([1 / ranks, np.ones(4)], axis=1) / clean[:, None]
     assert fits[0].condition == pytest.approx(np.linalg.cond(design / np.linalg.norm(design, axis=0)), rel=0.1)
+
+
+def test_intervals_and_correlation_are_those_of_weighted_least_squares():
+    ranks = np.array([64.0, 128, 256, 512, 2048])
+    time = (600 / ranks + 0.3) * (1 + 0.02 * np.array([1, -1, 0.5, -2, 1]))
+    fitted = fit_terms(ranks, time, (WORK, FIXED))
+    best, covariance = curve_fit(lambda n, a, b: a / n + b, ranks, time, p0=(500, 1), sigma=time)
+    spread = np.sqrt(np.diag(covariance))
+    assert fitted.constants == pytest.approx(best, rel=1e-6)
+    assert fitted.upper - fitted.constants == pytest.approx(t.ppf(0.975, 3) * spread, rel=1e-5)
+    assert fitted.constants - fitted.lower == pytest.approx(t.ppf(0.975, 3) * spread, rel=1e-5)
+    assert fitted.correlation[0, 1] == pytest.approx(covariance[0, 1] / spread.prod(), rel=1e-6)
+
+
+def test_three_times_are_enough_for_two_terms():
+    assert np.isfinite(fit_terms([8, 16, 32], [2.0, 1.1, 0.7], (WORK, FIXED)).upper).all()
 
 
 def test_over_a_short_range_of_workers_a_constant_and_a_logarithm_look_alike():
