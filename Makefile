@@ -5,6 +5,8 @@ SHELL := /bin/sh
 
 # Every program started here imports the distlib of this tree.
 export PYTHONPATH := $(CURDIR)
+# uv trusts what the machine trusts.
+export UV_SYSTEM_CERTS := true
 
 .PHONY: help book serve test test-slow golden pins public wheel bench clean
 .DELETE_ON_ERROR:
@@ -13,6 +15,8 @@ help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | while IFS='	' read -r target text; do \
 	  printf '  make %-10s %s\n' "$$target" "$$text"; done
 
+# uv is quicker; where it does not work, pip does the same.
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
 .venv/.ok: requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "$(PYTHON) is missing or older than 3.11: make PYTHON=/path/to/python3.11" >&2; exit 1; }
@@ -20,9 +24,9 @@ help:  ## what can be made
 	  { echo "$(PYTHON) has no venv module (on Debian: apt-get install python3-venv)" >&2; exit 1; }
 	@echo "sets up .venv (once, about a minute)"
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
-	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^uv==' requirements.txt)"; \
-	 then $(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements.txt; \
-	 else $(BIN)/python -m pip install --disable-pip-version-check -r requirements.txt; fi
+	@$(PIP) --quiet "$$(grep '^uv==' requirements.txt)" && \
+	  $(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements.txt || \
+	  $(PIP) -r requirements.txt
 	@touch $@
 
 book: .venv/.ok  ## run every chapter and build the site

@@ -78,9 +78,10 @@ def use_style() -> None:
     ipython = sys.modules.get("IPython")
     if ipython is not None and (shell := ipython.get_ipython()) is not None:
         text = shell.display_formatter.formatters["text/plain"]
-        text.for_type(float, lambda x, p, cycle: p.text(f"{x:.6g}"))
-        text.for_type(np.integer, lambda x, p, cycle: p.text(str(int(x))))
-        text.for_type(np.bool_, lambda x, p, cycle: p.text(str(bool(x))))
+        for number in (float, np.float64, np.float32):
+            text.for_type(number, lambda x, p, cycle: p.text(f"{x:.6g}"))
+        for whole in (np.int64, np.int32, np.bool_):
+            text.for_type(whole, lambda x, p, cycle: p.text(str(x)))
 
 
 def show(fig: Any) -> None:

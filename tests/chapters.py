@@ -34,8 +34,6 @@ def read(chapter):
     """The chapter as a notebook without outputs."""
     notebook = jupytext.read(chapter, fmt="md:myst")
     notebook.metadata = KERNEL.copy()
-    for number, cell in enumerate(notebook.cells):
-        cell["id"] = f"cell-{number}"
     return notebook
 
 

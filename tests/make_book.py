@@ -39,7 +39,8 @@ def run_jupyter_book():
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     ) as process:  # fmt: skip
         for line in process.stdout:
-            print(line, end="", flush=True)
+            if "Kernel is running over TCP" not in line:  # on this machine alone, and so said for nothing
+                print(line, end="", flush=True)
             lines.append(re.sub(r"\x1b\[[0-9;]*m", "", line.rstrip()))
     return process.returncode, lines
 
@@ -51,6 +52,9 @@ def causes(lines):
         end = next((i for i in range(cell[0], len(lines)) if lines[i].startswith("The above exception")), len(lines))
         chapter = [line for line in lines if "Executing notebook failed" in line]
         return chapter[:1] + [line for line in lines[cell[0] : end] if line.strip()]
+    start = [i for i, line in enumerate(lines) if re.match(r"(Extension|Configuration|Theme|Application) error", line)]
+    if start:
+        return lines[start[0] : start[0] + 2]
     return [line for line in lines if "WARNING: " in line or "ERROR: " in line] or lines[-30:]
 
 

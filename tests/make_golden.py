@@ -14,12 +14,14 @@ import chapters
 
 
 def execute(chapter):
-    """The chapter as an executed notebook, without what changes from one run or machine to the next."""
+    """The chapter's code and what it put out, without what changes from one run or machine to the next."""
     notebook = chapters.read(chapter)
     place = {"metadata": {"path": chapter.parent}}
     NotebookClient(notebook, timeout=120, record_timing=False, resources=place).execute()
     notebook.metadata = chapters.KERNEL.copy()
-    for cell in notebook.cells:
+    notebook.cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    for number, cell in enumerate(notebook.cells):
+        cell["id"] = f"cell-{number}"
         for output in cell.get("outputs", []):
             for picture in chapters.PICTURES:
                 output.get("data", {}).pop(picture, None)

@@ -31,6 +31,9 @@ TESTS = {"collectives": ["test_collectives", "test_play"]}
 IMMATERIAL = [
     ("lambda a, b: [", "", "where the search for a fit starts; it ends at the same constants"),
     ("0.01 * _starts(", "0.01", "where the search for a refit starts"),
+    ("interval, 1, 0.0, write, 0.0, restart", "0.0", "the share that near copies survive, where there are none"),
+    ("np.ceil(work / interval - 1e-9)", "", "room for rounding when the work is a whole number of segments"),
+    ("np.max(terms[..., -1]) < 1e-15", "", "where a sum of vanishing terms ends"),
     ("step: float = 1e-7", "1e-07", "the step of a numerical slope"),
     ("resamples: int = 200, seed: int = 11", "200", "how many resamples, a matter of precision"),
     ("resamples: int = 200, seed: int = 11", "11", "the seed"),

@@ -8,6 +8,7 @@ import tarfile
 import tomllib
 
 import nbformat
+import pybtex.database
 import pytest
 import yaml
 
@@ -20,7 +21,8 @@ ROOT = chapters.ROOT
 PAGES = [rules.Page(path) for path in sorted(chapters.BOOK.rglob("*.md"))]
 CHAPTERS = [page for page in PAGES if page.runs]
 EXECUTED = [page for page in CHAPTERS if chapters.golden_path(page.path).exists()]
-BIBLIOGRAPHY = set(re.findall(r"(?m)^@\w+\{([^,\s]+),", (chapters.BOOK / "references.bib").read_text(encoding="utf-8")))
+REFERENCES = chapters.BOOK / "references.bib"
+BIBLIOGRAPHY = set(re.findall(r"(?m)^@\w+\{([^,\s]+),", REFERENCES.read_text(encoding="utf-8")))
 
 
 def tracked(*patterns):
@@ -55,6 +57,10 @@ def test_equations_are_referred_to_and_references_resolve(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_citations_resolve(page):
     none(rules.cites_what_exists(page, BIBLIOGRAPHY))
+
+
+def test_the_bibliography_can_be_read_and_names_each_source_once():
+    assert set(pybtex.database.parse_file(REFERENCES, encoding="utf-8").entries) == BIBLIOGRAPHY
 
 
 def test_every_page_is_in_the_table_of_contents_and_the_other_way_round():

@@ -150,6 +150,17 @@ def test_colours_stand_out_from_white_and_from_each_other():
         assert 1.05 / (linear(colour) @ [0.2126, 0.7152, 0.0722] + 0.05) >= 3
 
 
+def test_in_a_notebook_numbers_are_shown_as_numbers_to_six_digits(monkeypatch):
+    from IPython.core.formatters import DisplayFormatter
+
+    formatter = DisplayFormatter()
+    shell = type("Shell", (), {"display_formatter": formatter})()
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    book.use_style()
+    value = (1 / 3, np.float64(2 / 3), np.float32(0.5), np.int64(7), np.bool_(True), [np.float64(1e-9)])
+    assert formatter.format(value)[0]["text/plain"] == "(0.333333, 0.666667, 0.5, 7, True, [1e-09])"
+
+
 def test_in_plain_python_nothing_is_displayed_and_nothing_fails():
     program = (
         "from distlib.book import record, show, table, use_style; import matplotlib; matplotlib.use('agg');"

@@ -192,7 +192,9 @@ def test_the_exact_interval_keeps_its_digits_where_the_write_is_short(ratio):
         d, u = Decimal(ratio), (2 * Decimal(ratio)).sqrt()
         for _ in range(8):
             u -= (-(1 - u).ln() - u - d) * (1 - u) / u
-    assert exact_interval(float(ratio), 1.0) == pytest.approx(float(u), rel=1e-13 if float(ratio) < 1e-5 else 1e-11)
+    assert exact_interval(float(ratio), 1.0) == pytest.approx(
+        float(u), rel=1e-13 if float(ratio) < 1e-5 else 1e-11, abs=0
+    )
 
 
 def test_the_interval_is_work_and_the_period_is_a_write_more():
@@ -670,6 +672,32 @@ def test_54_days_on_16384_gpus_take_as_long_as_expected(write, restart):
 
 
 # All laws.
+
+FAILING = exponential_failures(1.0)
+DEFAULTS = [  # where the restart or restarts come last
+    (first_order_overhead, (2.0, 0.3, 10.0), 1), (segment_time, (2.0, 0.3, 10.0), 1),
+    (expected_wall_clock, (50.0, 2.0, 0.3, 10.0), 1), (overhead, (2.0, 0.3, 10.0), 1), (waste, (2.0, 0.3, 10.0), 1),
+    (best_goodput, (0.3, 10.0), 1), (longest_write, (0.1, 10.0), 1),
+    (aggregate_bandwidth_for_waste, (7.0, 0.1, 10.0), 1), (asynchronous_segment_time, (2.0, 0.3, 1.0, 10.0), 1),
+    (two_level_overhead, (2.0, 3, 0.1, 0.3, 10.0, 0.5), 2), (useful_ranks, (4, 40.0, 0.3), 1),
+    (most_useful_ranks, (40.0, 0.3), 1), (renewal_goodput, (2.0, 0.3, FAILING), 1),
+    (lambda *args: Plan(*args).waste, (0.3, 10.0), 1),
+    (lambda *args: simulate(FAILING, *args, runs=9).wall_clock.sum(), (9.0, 0.5, 0.1), 1),
+    (lambda *args: simulate_two_level(FAILING, *args, runs=9).wall_clock.sum(), (9.0, 0.5, 2, 0.1, 0.2, 0.6), 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("law, arguments, restarts", DEFAULTS)
+def test_a_restart_that_is_not_given_takes_no_time(law, arguments, restarts):
+    for given in range(restarts):
+        assert law(*arguments, *[0.0] * given) == law(*arguments, *[0.0] * restarts)
+    assert law(*arguments, *[0.01] * restarts) != law(*arguments)
+
+
+def test_ten_thousand_runs_are_simulated_unless_said_otherwise():
+    assert simulate(FAILING, 1.0, 0.5, 0.1).wall_clock.shape == (10_000,)
+    assert simulate_two_level(FAILING, 1.0, 0.5, 2, 0.1, 0.1, 0.5).wall_clock.shape == (10_000,)
+
 
 TIMES = [  # each of times alone, so that scaling every argument scales a time and leaves a share
     (young_interval, (3.0, 100.0), True), (daly_interval, (3.0, 100.0), True), (exact_interval, (3.0, 100.0), True),
