@@ -286,10 +286,14 @@ def _strong_scalings() -> tuple[StrongScaling, ...]:
     found = []
     for (system, batch), group in groupby(_rows("strong_scaling.csv"), lambda row: (row["system"], row["batch"])):
         rows = list(group)
-        texts = {name: rows[0][name] for name in ("model", "accelerator", "source", "note")}
-        whole = {name: int(rows[0][name]) for name in ("tp", "pp", "virtual")}
-        found.append(StrongScaling(system=system, batch=int(batch), **texts, **whole,
-                                   ranks=_column(rows, "gpus"), time=_column(rows, "step_s")))  # fmt: skip
+        first = rows[0]
+        found.append(
+            StrongScaling(
+                system=system, batch=int(batch), model=first["model"], accelerator=first["accelerator"],
+                tp=int(first["tp"]), pp=int(first["pp"]), virtual=int(first["virtual"]), source=first["source"],
+                note=first["note"], ranks=_column(rows, "gpus"), time=_column(rows, "step_s"),
+            )
+        )  # fmt: skip
     return tuple(found)
 
 
