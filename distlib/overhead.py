@@ -192,18 +192,6 @@ def pipeline_crossover(stages: Real, work: Real, split: Real, hop: Real) -> Real
     return (stages - 1) * work / check("split − 2·hop", split - 2 * hop, POSITIVE)
 
 
-@domain(ranks=COUNT)
-def expected_slowest(ranks: int) -> float:
-    """E[max of N] = ∫₀^∞ (1 − F(x)^N − F(−x)^N) dx: the mean of the largest of N standard normals, F their law.
-
-    N independent steps of standard deviation σ end σ·E[max of N] after their mean.
-    """
-    from scipy.integrate import quad
-    from scipy.special import ndtr
-
-    return float(quad(lambda x: 1 - ndtr(x) ** ranks - ndtr(-x) ** ranks, 0, np.inf)[0])
-
-
 @domain(batch=POSITIVE, critical=POSITIVE)
 def extra_for_batch(batch: Real, reference: Real, critical: Real) -> Real:
     """(1 + B/B_crit)/(1 + B_ref/B_crit) − 1: data beyond that of the reference batch to the same loss.

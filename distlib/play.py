@@ -16,9 +16,11 @@ count of bytes alone: all, if left out.
 **Uneven division.** Where the array does not divide into the pieces that an algorithm cuts, pieces differ by one
 element; none is padded. All ranks together send what the formula says, and the time lies between the formula at n and
 the formula at n rounded up to what divides. An all-to-all needs an even division.
+
+At the end the backward pass of a data-parallel step is played as a timeline, the oracle of `distlib.step`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
@@ -26,7 +28,8 @@ from typing import NamedTuple
 import numpy as np
 
 from distlib.alphabeta import Link, transfer_time
-from distlib.domain import COUNT, POWER_OF_TWO, Real, check
+from distlib.domain import COUNT, NONNEGATIVE, POSITIVE, POWER_OF_TWO, Real, check
+from distlib.step import Step
 
 
 class Message(NamedTuple):
@@ -480,3 +483,120 @@ def hierarchical_all_to_all(arrays: Sequence[np.ndarray], gpus: int, intra: Link
     across = [_exchange(place, size + pieces, 2 * size + pieces) for place in nodes.T.tolist()]
     schedule = _side_by_side(inside) + _side_by_side(across)
     return _play(memory, schedule, wires, [slice(2 * size, None)] * ranks)
+
+
+# --- the backward pass as a timeline -------------------------------------------------------------------------------
+
+
+class Span(NamedTuple):
+    """What one stream of one rank does from `start` to `end`, in s: a layer, a wait for other ranks, or a bucket."""
+
+    rank: int
+    stream: str  # "compute" or "comm"
+    name: str  # "layer", "wait" or "bucket"
+    place: int  # which of its kind, in the order of the pass
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Backward:
+    """A backward pass of N ranks, played. Times are in s from its start; each array's last axis is (start, end)."""
+
+    layers: np.ndarray  # ranks × layers × 2: when the rank computes each layer
+    waits: np.ndarray  # ranks × buckets × 2: from when the rank could send a bucket until all could
+    buckets: np.ndarray  # buckets × 2: when all ranks reduce each bucket
+    slowdown: float  # s: what contention added to computation, the mean over ranks
+
+    @property
+    def total(self) -> float:
+        """When the last layer and the last bucket are done."""
+        return float(max(self.layers.max(), self.buckets.max()))
+
+    @property
+    def step(self) -> Step:
+        """The terms: what computes, reduces, waits, and does so while it computes; means over ranks."""
+        begin, end = np.broadcast_to(self.buckets, self.waits.shape).swapaxes(0, -1).swapaxes(1, -1)
+        computed = self.layers[:, -1:, 1]
+        hidden = np.clip(np.minimum(end, computed) - self.waits[..., 0], 0, None)
+        return Step(
+            compute=float(computed.sum()), ranks=len(computed), comm=float((end - begin)[0].sum()),
+            sync=float((begin - self.waits[..., 0]).sum(axis=1).mean()), overlap=float(hidden.sum(axis=1).mean()),
+        )  # fmt: skip
+
+    @property
+    def spans(self) -> list[Span]:
+        """Everything that happens, rank by rank."""
+        done = []
+        for rank, (layers, waits) in enumerate(zip(self.layers.tolist(), self.waits.tolist(), strict=True)):
+            done += [Span(rank, "compute", "layer", i, *times) for i, times in enumerate(layers)]
+            for i, (wait, bucket) in enumerate(zip(waits, self.buckets.tolist(), strict=True)):
+                done += [Span(rank, "comm", "wait", i, *wait), Span(rank, "comm", "bucket", i, *bucket)]
+        return done
+
+
+def bucket_ends(n: Sequence[float], bucket: float) -> list[int]:
+    """The layers that close a bucket: the first with which it holds `bucket` bytes or more, and the last layer.
+
+    `n` has the bytes of each layer's gradient in the order of the pass.
+    """
+    ends, held = [], 0.0
+    for layer, size in enumerate(n):
+        held += size
+        if held >= bucket or layer == len(n) - 1:
+            ends.append(layer)
+            held = 0.0
+    return ends
+
+
+def backward(
+    compute: np.ndarray, n: Sequence[float], bucket: float, reduce: Callable[[float], float],
+    contention: float = 0.0, drag: float = 0.0,
+) -> Backward:  # fmt: skip
+    """Play a backward pass: each rank computes layer after layer and offers a bucket as soon as it is whole.
+
+    `compute` (ranks × layers, s) is each layer's time if nothing disturbs it, in the order of the pass; `n` its
+    gradient in bytes. `reduce(n)` is the time in s in which all ranks reduce n bytes, alone. One bucket is reduced at a
+    time, in order, from when every rank has it. While a bucket is reduced, computation takes 1 + `contention` times
+    as long; while any rank computes, reduction takes 1 + `drag` times as long.
+    """
+    work = check("compute", compute, NONNEGATIVE)
+    sizes = check("n", n, NONNEGATIVE)
+    if np.ndim(work) != 2 or work.size == 0 or np.shape(sizes) != work.shape[1:]:
+        raise ValueError(
+            "compute must be ranks × layers and n have one size a layer, "
+            f"got shapes {np.shape(work)} and {np.shape(sizes)}"
+        )
+    check("bucket", bucket, POSITIVE)
+    slow, heavy = 1 + check("contention", contention, NONNEGATIVE), 1 + check("drag", drag, NONNEGATIVE)
+    ranks, depth = work.shape
+    ends = bucket_ends(sizes, bucket)
+    volumes = np.add.reduceat(sizes, [0, *(end + 1 for end in ends[:-1])])
+    left = work.copy()  # s of each layer still to compute, undisturbed
+    layers, waits, buckets = np.zeros((ranks, depth, 2)), np.zeros((ranks, len(ends), 2)), np.zeros((len(ends), 2))
+    at = np.zeros(ranks, int)  # the layer each rank is at; `depth` when it is done
+    sent, to_send, now, every = 0, None, 0.0, np.arange(ranks)
+    while sent < len(ends) or np.any(at < depth):
+        if to_send is None and sent < len(ends) and np.all(at > ends[sent]):
+            ready = np.maximum(layers[:, ends[sent], 1], buckets[sent - 1, 1] if sent else 0.0)
+            waits[:, sent], buckets[sent, 0] = np.stack([ready, np.full(ranks, now)], axis=1), now
+            to_send = float(reduce(volumes[sent]))
+        busy = at < depth
+        pace = 1.0 if to_send is None else slow
+        weight = heavy if busy.any() else 1.0
+        ahead = left[every[busy], at[busy]] * pace
+        until = min(ahead.min(initial=np.inf), np.inf if to_send is None else to_send * weight)
+        left[every[busy], at[busy]] = np.where(ahead <= until, 0.0, (ahead - until) / pace)
+        now += until
+        finished = every[busy][ahead <= until]
+        layers[finished, at[finished], 1] = now
+        at[finished] += 1
+        going = finished[at[finished] < depth]
+        layers[going, at[going], 0] = now
+        if to_send is not None:
+            to_send = None if to_send * weight <= until else to_send - until / weight
+            if to_send is None:
+                buckets[sent, 1] = now
+                sent += 1
+    slowdown = float((layers[:, -1, 1] - work.sum(axis=1)).mean())
+    return Backward(layers, waits, buckets, slowdown)

@@ -305,3 +305,48 @@ def communication_reduction(method: str, quantity: str, tokens: float | None = N
             f"method, quantity and tokens must be one of {known}; got {method!r}, {quantity!r}, {tokens!r}"
         )
     return found[method, quantity, tokens]
+
+
+# Strong scaling: one batch on more and more accelerators (Principle 10)
+
+
+@dataclass(frozen=True, eq=False)
+class StrongScaling:
+    """Published step times of one system at one global batch, by the number of accelerators."""
+
+    system: str
+    model: str
+    accelerator: str
+    batch: int  # sequences, of all ranks
+    tp: int
+    pp: int
+    virtual: int
+    source: str
+    note: str
+    ranks: np.ndarray
+    time: np.ndarray  # s, a step
+
+
+@cache
+def _strong_scalings() -> tuple[StrongScaling, ...]:
+    found = []
+    for (system, batch), group in groupby(_rows("strong_scaling.csv"), lambda row: (row["system"], row["batch"])):
+        rows = list(group)
+        first = rows[0]
+        found.append(
+            StrongScaling(
+                system=system, batch=int(batch), model=first["model"], accelerator=first["accelerator"],
+                tp=int(first["tp"]), pp=int(first["pp"]), virtual=int(first["virtual"]), source=first["source"],
+                note=first["note"], ranks=_column(rows, "gpus"), time=_column(rows, "step_s"),
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def strong_scaling(system: str, batch: int) -> StrongScaling:
+    """The step times of that system at that batch: `strong_scaling("MegaScale", 768)`."""
+    found = {(s.system, s.batch): s for s in _strong_scalings()}
+    if (system, batch) not in found:
+        known = ", ".join(f"{s} {b}" for s, b in found)
+        raise ValueError(f"system and batch must be one of {known}; got {system!r}, {batch!r}")
+    return found[system, batch]

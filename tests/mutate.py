@@ -37,6 +37,10 @@ IMMATERIAL = [
     ("step: float = 1e-7", "1e-07", "the step of a numerical slope"),
     ("resamples: int = 200, seed: int = 11", "200", "how many resamples, a matter of precision"),
     ("resamples: int = 200, seed: int = 11", "11", "the seed"),
+    ("half = (np.sqrt(2 * np.log(count)) + 9) / 2", "2 →", "how far beyond the largest of N the quadrature goes"),
+    ("half = (np.sqrt(2 * np.log(count)) + 9) / 2", "9 →", "likewise"),
+    ("x = half * (nodes + 1)", "Add →", "the integrand is even"),
+    ("np.linalg.norm(design, axis=0)", "0 →", "an axis"),
 ]
 SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Gt: ast.LtE, ast.LtE: ast.Gt}
 NAMES = {"minimum": "maximum", "maximum": "minimum", "ceil": "floor", "floor": "ceil"}

@@ -19,7 +19,6 @@ from distlib.overhead import (
     bubble_over_ideal,
     coordinates,
     dominates,
-    expected_slowest,
     extra_for_batch,
     factors,
     ledger_of_runs,
@@ -227,18 +226,6 @@ def test_at_the_crossover_pipeline_and_split_layers_cost_the_same():
     assert m * c == pytest.approx(7 * t + 2 * m * hop)
     with pytest.raises(ValueError, match="hop"):
         pipeline_crossover(8, t, 0.4, hop)
-
-
-@pytest.mark.parametrize("ranks", [2, 16, 128, 4096])
-def test_the_slowest_of_many_normals_is_the_mean_maximum_of_draws(ranks):
-    draws = np.random.default_rng(ranks).standard_normal((4000, ranks)).max(axis=1)
-    assert expected_slowest(ranks) == pytest.approx(draws.mean(), abs=3.5 * draws.std() / np.sqrt(4000))
-
-
-def test_the_slowest_of_one_is_the_mean_and_of_two_is_one_over_root_pi():
-    assert expected_slowest(1) == pytest.approx(0, abs=1e-9)
-    assert expected_slowest(2) == pytest.approx(1 / np.sqrt(np.pi), rel=1e-6)
-    assert expected_slowest(3) == pytest.approx(1.5 / np.sqrt(np.pi), rel=1e-6)
 
 
 def test_a_batch_of_the_critical_size_needs_twice_the_least_data():

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distlib import collectives, play
-from distlib.alphabeta import Link
+from distlib.alphabeta import Link, exposed_time, transfer_time
 from distlib.collectives import LevelBytes
 from played import (
     ALGORITHMS,
@@ -305,3 +306,138 @@ def test_a_double_tree_needs_a_whole_number_of_ranks():
 
 def test_the_ranks_that_are_tested_are_those_the_book_promises():
     assert RANKS == [*range(1, 18), 64]
+
+
+# The backward pass as a timeline
+
+LAYER = st.floats(0.0, 2.0)
+
+
+@st.composite
+def passes(draw):
+    """The arguments of `play.backward`: layers, ranks, sizes and links of all sorts."""
+    ranks, depth = draw(st.integers(1, 5)), draw(st.integers(1, 7))
+    compute = np.array([[draw(LAYER) for _ in range(depth)] for _ in range(ranks)])
+    n = np.array([draw(st.floats(0.0, 3.0)) for _ in range(depth)])
+    link = Link(draw(st.floats(0.0, 0.5)), draw(st.floats(0.2, 5.0)))
+    rest = draw(st.floats(0.0, 1.0)), draw(st.floats(0.0, 1.0))
+    return compute, n, draw(st.floats(0.1, 8.0)), lambda size: collectives.ring_all_reduce(size, ranks + 1, link), *rest
+
+
+def meeting(one, other):
+    """How long two spans (…, 2) run at once."""
+    return np.clip(np.minimum(one[..., 1], other[..., 1]) - np.maximum(one[..., 0], other[..., 0]), 0, None)
+
+
+@settings(max_examples=150, deadline=None)
+@given(passes())
+def test_no_stream_of_a_rank_does_two_things_at_once_and_none_runs_backwards(arguments):
+    played = play.backward(*arguments)
+    for rank in range(len(arguments[0])):
+        for stream in ("compute", "comm"):
+            spans = sorted((s.start, s.end) for s in played.spans if (s.rank, s.stream) == (rank, stream))
+            assert all(start <= end for start, end in spans)
+            assert all(before <= after + 1e-12 for (_, before), (after, _) in pairwise(spans))
+
+
+@settings(max_examples=150, deadline=None)
+@given(passes())
+def test_the_work_done_is_the_work_given(arguments):
+    compute, n, bucket, reduce, contention, drag = arguments
+    played = play.backward(*arguments)
+    ends = play.bucket_ends(n, bucket)
+    parts = np.split(n, [end + 1 for end in ends[:-1]])
+    for rank, layers in enumerate(played.layers):
+        slowed = meeting(layers[:, None], played.buckets[None]).sum(axis=1)
+        done = layers[:, 1] - layers[:, 0] - slowed * contention / (1 + contention)
+        assert done == pytest.approx(compute[rank], abs=1e-9)
+    last = played.layers[:, -1, 1].max()
+    dragged = meeting(played.buckets, np.array([0.0, last]))
+    sent = played.buckets[:, 1] - played.buckets[:, 0] - dragged * drag / (1 + drag)
+    assert sent == pytest.approx([reduce(part.sum()) for part in parts], abs=1e-9)
+    assert sum(part.sum() for part in parts) == pytest.approx(n.sum())
+    clean = played.layers[:, -1, 1].mean() - compute.sum(axis=1).mean()
+    assert played.slowdown == pytest.approx(clean, abs=1e-12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(passes())
+def test_a_bucket_waits_for_every_rank_and_for_the_one_before(arguments):
+    played = play.backward(*arguments)
+    for i, end in enumerate(play.bucket_ends(arguments[1], arguments[2])):
+        free = played.buckets[i - 1, 1] if i else 0.0
+        own = np.maximum(played.layers[:, end, 1], free)
+        assert played.waits[:, i, 0] == pytest.approx(own)
+        assert played.waits[:, i, 1] == pytest.approx(own.max())
+        assert played.buckets[i, 0] == pytest.approx(own.max())
+
+
+@settings(max_examples=150, deadline=None)
+@given(passes())
+def test_the_terms_of_a_played_pass_keep_their_bounds_and_give_its_length(arguments):  # B15
+    played = play.backward(*arguments)
+    step = played.step  # outside its bounds it would raise
+    assert step.total == pytest.approx(played.total, abs=1e-9)
+    assert step.share == pytest.approx(played.layers[:, -1, 1].mean())
+    assert step.comm == pytest.approx((played.buckets[:, 1] - played.buckets[:, 0]).sum())
+    streams = {name: [s for s in played.spans if s.stream == name] for name in ("compute", "comm")}
+    both = sum(meeting(np.array([a.start, a.end]), np.array([b.start, b.end]))
+               for a in streams["compute"] for b in streams["comm"] if a.rank == b.rank)  # fmt: skip
+    assert step.overlap == pytest.approx(both / len(arguments[0]), abs=1e-9)
+
+
+@pytest.mark.parametrize("buckets", [1, 3, 12])
+@pytest.mark.parametrize("compute", [1.0, 12.0, 40.0])
+def test_equal_buckets_leave_exposed_what_the_formula_says(buckets, compute):
+    link = Link(0.3, 2.0)
+    played = play.backward(np.full((1, 12), compute / 12), np.full(12, 2.5), 30 / buckets,
+                           lambda n: transfer_time(n, link))  # fmt: skip
+    assert len(played.buckets) == buckets
+    assert played.total - compute == pytest.approx(exposed_time(30.0, buckets, compute, link))
+    assert played.step.exposed == pytest.approx(exposed_time(30.0, buckets, compute, link))
+
+
+def test_the_last_bucket_is_exposed_whatever_the_link():
+    for beta in (1.0, 1e3, 1e9):
+        link = Link(0.01, beta)
+        played = play.backward(np.ones((3, 8)), np.ones(8), 2.0, lambda n, link=link: transfer_time(n, link))
+        assert played.step.exposed >= (0.01 + 2.0 / beta) * (1 - 1e-9)
+
+
+def test_contention_stretches_both_as_worked_out_by_hand():
+    # layers of 4 s and 4 s, buckets of 3 s: the first is reduced beside the second layer at 2/3 of its speed for 4.5 s,
+    # in which half of the speed of computation gives 2.25 s; the other 1.75 s run alone, then the last bucket
+    played = play.backward(np.full((2, 2), 4.0), np.full(2, 3.0), 3.0, lambda n: n, contention=1.0, drag=0.5)
+    assert played.buckets == pytest.approx(np.array([[4.0, 8.5], [10.25, 13.25]]))
+    assert played.layers[0] == pytest.approx(np.array([[0.0, 4.0], [4.0, 10.25]]))
+    assert played.slowdown == pytest.approx(2.25)
+    assert (played.step.share, played.step.comm, played.step.overlap) == pytest.approx((10.25, 7.5, 4.5))
+
+
+def test_a_late_rank_makes_the_others_wait_and_hides_less():
+    compute = np.ones((4, 3))
+    compute[2] = 1.5
+    played = play.backward(compute, np.ones(3), 1.0, lambda n: 0.25)
+    # ready at 1.5, 3 and 4.5 on the late rank; on the others at 1, 2 and 3
+    assert played.buckets[:, 0] == pytest.approx([1.5, 3.0, 4.5])
+    waited = (0.5 + 1.0 + 1.25) * 3 / 4  # the third could start at 3.25, when the second is through
+    assert played.step.sync == pytest.approx(waited)
+    assert played.step.overlap == pytest.approx((3 * (0.75 + 1.0) + 0.5) / 4)
+    assert played.total == pytest.approx(4.75)
+
+
+def test_a_bucket_closes_with_the_layer_that_fills_it():
+    assert play.bucket_ends([4.0, 1.0, 1.0, 5.0, 1.0], 2.0) == [0, 2, 3, 4]
+    assert play.bucket_ends([1.0, 1.0], 2.0) == [1]
+    assert play.bucket_ends([1.0, 1.0], 9.0) == [1]
+
+
+@pytest.mark.parametrize("name, bad", [
+    ("compute", {"compute": [[1.0, -1.0]]}), ("compute", {"compute": [1.0, 2.0]}), ("compute", {"compute": [[1.0]]}),
+    ("n", {"n": [1.0, np.nan]}), ("bucket", {"bucket": 0.0}), ("contention", {"contention": -0.1}),
+    ("drag", {"drag": np.inf}),
+])  # fmt: skip
+def test_a_bad_backward_pass_is_refused_by_name(name, bad):
+    good = {"compute": [[1.0, 2.0]], "n": [1.0, 1.0], "bucket": 1.0, "reduce": lambda n: n}
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        play.backward(**good | bad)

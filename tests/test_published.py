@@ -11,6 +11,7 @@ from distlib.published import (
     llama3_interruptions,
     reliability,
     reported,
+    strong_scaling,
     sweep,
     sweeps,
 )
@@ -221,3 +222,17 @@ def test_each_result_on_communication_has_its_source_and_two_workers_send_400_ti
         many, few = (communication_reduction(m, "terabytes_exchanged", tokens)
                      for m in ("data parallel", "Streaming DiLoCo FP4 overlapped"))  # fmt: skip
         assert many / few == pytest.approx(400, rel=0.003)
+
+
+def test_a_strong_scaling_table_has_its_rows_in_order_and_their_source():
+    runs = [strong_scaling(system, batch) for system in ("MegaScale", "Megatron-LM") for batch in (768, 6144)]
+    for run in runs:
+        assert len(run.ranks) == len(run.time) == 4
+        assert np.all(np.diff(run.ranks) > 0) and np.all(np.diff(run.time) < 0)
+        assert (run.tp, run.pp, run.virtual) == (8, 8, 6)
+        assert "2402.15627" in run.source
+    assert (runs[1].ranks[-1], runs[1].time[-1]) == (12288, 6.34)
+    assert (runs[2].ranks[0], runs[2].time[0]) == (256, 40.0)
+    assert np.all(runs[0].time < runs[2].time) and np.all(runs[1].time < runs[3].time)
+    with pytest.raises(ValueError, match="MegaScale 768, MegaScale 6144, Megatron-LM 768, .*got 'MegaScale', 1"):
+        strong_scaling("MegaScale", 1)
