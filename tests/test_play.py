@@ -430,6 +430,7 @@ def test_a_bucket_closes_with_the_layer_that_fills_it():
     assert play.bucket_ends([4.0, 1.0, 1.0, 5.0, 1.0], 2.0) == [0, 2, 3, 4]
     assert play.bucket_ends([1.0, 1.0], 2.0) == [1]
     assert play.bucket_ends([1.0, 1.0], 9.0) == [1]
+    assert play.bucket_ends([1.99, 1.0, 1.99, 1.0], 2.0) == [1, 3]
 
 
 @pytest.mark.parametrize("name, bad", [

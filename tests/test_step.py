@@ -286,6 +286,7 @@ def test_simulated_waits_are_seeded_and_one_a_step():
     assert waits.shape == (5,)
     assert np.array_equal(waits, simulated_waits(jitter, 300_000, 5, seed=1))
     assert not np.array_equal(waits, simulated_waits(jitter, 300_000, 5, seed=2))
+    assert simulated_waits(jitter, 1_100_000, 2, seed=1).shape == (2,)
 
 
 # Accumulation
