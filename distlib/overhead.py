@@ -182,6 +182,18 @@ def bubble_of_total(stages: Real, microbatches: Real, virtual: Real = 1) -> Real
     return (stages - 1) / (virtual * microbatches + stages - 1)
 
 
+@domain(stages=COUNT, forward=NONNEGATIVE, backward=NONNEGATIVE, weight=NONNEGATIVE)
+def zero_bubble_time(stages: Real, forward: Real, backward: Real, weight: Real) -> Real:
+    """T = (pp − 1)(F + B − 2W): what the schedule ZB-H1 leaves idle of a rank in a step, in s; W ≤ (F + B)/2.
+
+    F, B and W are the times of one micro-batch in one stage. B (`backward`) is the **whole** backward pass and W
+    (`weight`) the part of it that makes gradients of weights. Who writes B for the input's part alone, B − W here,
+    prints (pp − 1)(F + B − W) for the same time. Qi et al. (2024).
+    """
+    check("(F + B) − 2W", forward + backward - 2 * weight, NONNEGATIVE)
+    return (stages - 1) * (forward + backward - 2 * weight)
+
+
 @domain(stages=COUNT, work=POSITIVE, split=POSITIVE, hop=NONNEGATIVE)
 def pipeline_crossover(stages: Real, work: Real, split: Real, hop: Real) -> Real:
     """m* = (pp − 1)·t/(c − 2T): the micro-batches from which a pipeline costs less than splitting each layer.

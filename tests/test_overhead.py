@@ -27,6 +27,7 @@ from distlib.overhead import (
     remainder_idle,
     summed,
     within,
+    zero_bubble_time,
 )
 from distlib.units import hour, minute
 
@@ -226,6 +227,23 @@ def test_at_the_crossover_pipeline_and_split_layers_cost_the_same():
     assert m * c == pytest.approx(7 * t + 2 * m * hop)
     with pytest.raises(ValueError, match="hop"):
         pipeline_crossover(8, t, 0.4, hop)
+
+
+def test_b14_two_meanings_of_b_give_one_zero_bubble_time():
+    forward, of_input, of_weight = 1.0, 1.0, 1.0
+    assert zero_bubble_time(8, forward, of_input + of_weight, of_weight) == 7
+    for forward, of_input, of_weight in ((1.0, 1.2, 0.8), (2.0, 1.5, 1.4)):
+        printed = 7 * (forward + of_input - of_weight)
+        assert zero_bubble_time(8, forward, of_input + of_weight, of_weight) == pytest.approx(printed)
+
+
+def test_zb_h1_leaves_a_third_of_the_idle_time_of_1f1b_if_all_passes_are_alike():
+    assert zero_bubble_time(8, 1.0, 2.0, 1.0) == pytest.approx(16 * 3 * bubble_over_ideal(8, 16) / 3)
+
+
+def test_weights_cannot_take_longer_than_the_idle_time_that_they_fill():
+    with pytest.raises(ValueError, match=r"\(F \+ B\) − 2W must be a finite number ≥ 0, got -1"):
+        zero_bubble_time(8, 1.0, 2.0, 2.0)
 
 
 def test_a_batch_of_the_critical_size_needs_twice_the_least_data():
