@@ -242,6 +242,7 @@ def test_zb_h1_leaves_a_third_of_the_idle_time_of_1f1b_if_all_passes_are_alike()
 
 
 def test_weights_cannot_take_longer_than_the_idle_time_that_they_fill():
+    assert zero_bubble_time(8, 1.0, 1.0, 1.0) == 0
     with pytest.raises(ValueError, match=r"\(F \+ B\) − 2W must be a finite number ≥ 0, got -1"):
         zero_bubble_time(8, 1.0, 2.0, 2.0)
 
