@@ -11,6 +11,7 @@ import numpy as np
 
 from distlib.checkpoint import Runs
 from distlib.domain import COUNT, NONNEGATIVE, POSITIVE, Domain, Real, check, domain
+from distlib.step import samples_to_target
 
 COMPUTE = ("useful", "recomputation", "extra_iterations", "contention")
 COMMUNICATION = ("exposed",)
@@ -208,6 +209,6 @@ def pipeline_crossover(stages: Real, work: Real, split: Real, hop: Real) -> Real
 def extra_for_batch(batch: Real, reference: Real, critical: Real) -> Real:
     """(1 + B/B_crit)/(1 + B_ref/B_crit) − 1: data beyond that of the reference batch to the same loss.
 
-    The simple law of the critical batch: data to a loss ∝ 1 + B/B_crit, all in the same unit.
+    The samples are those of the critical batch, `distlib.step.samples_to_target`; one unit for all three.
     """
-    return (1 + batch / critical) / (1 + reference / critical) - 1
+    return samples_to_target(batch, 1.0, critical) / samples_to_target(reference, 1.0, critical) - 1
