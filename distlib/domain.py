@@ -36,7 +36,6 @@ def whole(lowest: int) -> Domain:
     return Domain(f"a whole number ≥ {lowest}", lambda x: (x >= lowest) & (x < np.inf) & (x == np.floor(x)))
 
 
-FINITE = Domain("a finite number", np.isfinite)
 POSITIVE = Domain("a finite number > 0", lambda x: (x > 0) & (x < np.inf))
 NONNEGATIVE = at_least(0)
 FRACTION = Domain("a number from 0 to 1", lambda x: (x >= 0) & (x <= 1))
