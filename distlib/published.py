@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from distlib.scaling import LossSurface
-from distlib.units import GB, TB, day, hour, us
+from distlib.units import GB, TB, TFLOP, day, hour, us
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,3 +350,71 @@ def strong_scaling(system: str, batch: int) -> StrongScaling:
         known = ", ".join(f"{s} {b}" for s, b in found)
         raise ValueError(f"system and batch must be one of {known}; got {system!r}, {batch!r}")
     return found[system, batch]
+
+
+# Data and context parallelism: published throughput
+
+
+@dataclass(frozen=True)
+class ShardedRun:
+    """A model trained with all of its states sharded (ZeRO-3), no other parallelism, bf16."""
+
+    model: str
+    parameters: int
+    layers: int
+    accelerator: str
+    seq: int
+    gpus: int
+    micro_batch: int  # sequences of one rank
+    accumulation: int
+    rate: float  # tokens/s, of one GPU
+    source: str
+
+    @property
+    def time(self) -> float:
+        """Of one micro-batch, in s: its tokens over the rate."""
+        return self.micro_batch * self.seq / self.rate
+
+
+def sharded_runs() -> tuple[ShardedRun, ...]:
+    """One node of eight GPUs, then more, model after model."""
+    names = ("parameters", "layers", "seq", "gpus", "micro_batch", "accumulation")
+    return tuple(
+        ShardedRun(
+            model=row["model"], accelerator=row["accelerator"], rate=float(row["tokens_per_s_gpu"]),
+            source=row["source"], **{name: int(row[name]) for name in names},
+        )
+        for row in _rows("fsdp_runs.csv")
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ContextRun:
+    """Training on long sequences, FP8; the layout is that of the run with context parallelism."""
+
+    model: str
+    accelerator: str
+    seq: int
+    gpus: int
+    batch: int  # sequences, of all ranks
+    tp: int
+    pp: int
+    dp: int
+    cp: int
+    rate: float  # model FLOP/s of one GPU
+    rate_without_cp: float | None  # the best found with cp = 1, layout unstated; None: nothing fits
+    anomaly: str  # empty, or what does not add up
+    source: str
+
+
+def context_runs() -> tuple[ContextRun, ...]:
+    """Every published run; those of the B200 print sizes whose product is not the number of GPUs, and say so."""
+    names = ("seq", "gpus", "batch", "tp", "pp", "dp", "cp")
+    return tuple(
+        ContextRun(
+            model=row["model"], accelerator=row["accelerator"], rate=float(row["tflops"]) * TFLOP,
+            rate_without_cp=float(row["tflops_without_cp"]) * TFLOP if row["tflops_without_cp"] else None,
+            anomaly=row["anomaly"], source=row["source"], **{name: int(row[name]) for name in names},
+        )
+        for row in _rows("context_parallel.csv")
+    )  # fmt: skip

@@ -41,6 +41,9 @@ IMMATERIAL = [
     ("half = (np.sqrt(2 * np.log(count)) + 9) / 2", "9 →", "likewise"),
     ("x = half * (nodes + 1)", "Add →", "the integrand is even"),
     ("np.linalg.norm(design, axis=0)", "0 →", "an axis"),
+    ("MASKED = -1e30", "1e+30", "any score so low that its exponential is 0"),
+    ("drawn | {name: 1 + drawn[name]", "Add", "the sign of a random draw"),
+    ("for array in arrays], Link(0.0, 1.0))", "", "a link, where bytes alone are counted"),
 ]
 SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Gt: ast.LtE, ast.LtE: ast.Gt}
 NAMES = {"minimum": "maximum", "maximum": "minimum", "ceil": "floor", "floor": "ceil"}

@@ -5,12 +5,15 @@ import pytest
 
 from distlib.checkpoint import best_goodput, checkpoint_bytes, system_mtbf, waste
 from distlib.hardware import ACCELERATORS
+from distlib.parallel import tensor_bytes, zero3_bytes
 from distlib.published import (
     communication_reduction,
     communication_reductions,
+    context_runs,
     llama3_interruptions,
     reliability,
     reported,
+    sharded_runs,
     strong_scaling,
     sweep,
     sweeps,
@@ -236,3 +239,63 @@ def test_a_strong_scaling_table_has_its_rows_in_order_and_their_source():
     assert np.all(runs[0].time < runs[2].time) and np.all(runs[1].time < runs[3].time)
     with pytest.raises(ValueError, match="MegaScale 768, MegaScale 6144, Megatron-LM 768, .*got 'MegaScale', 1"):
         strong_scaling("MegaScale", 1)
+
+
+# Data and context parallelism
+
+
+def test_sharded_runs_have_their_one_node_run_first_and_their_source():
+    runs = sharded_runs()
+    assert len(runs) == 19
+    for model in {run.model for run in runs}:
+        gpus = [run.gpus for run in runs if run.model == model]
+        assert gpus[0] == 8 and gpus == sorted(gpus)
+    assert all("llm-foundry 8c8dd48" in run.source and run.accelerator == "A100 40GB" for run in runs)
+    assert [(run.gpus, run.rate) for run in runs if run.model == "MPT 3b"][-1] == (128, 9538)
+    assert runs[0].time == pytest.approx(26 * 2048 / 136334)
+
+
+def test_sharding_over_more_nodes_costs_between_nothing_and_all_of_its_communication():
+    bounds = []
+    for run in sharded_runs():
+        first = next(r for r in sharded_runs() if r.model == run.model)
+        if run.gpus > 8:
+            n = 2.0 * run.parameters
+            comm = zero3_bytes(n, n, run.gpus) / (25 * GB) + 3 * run.layers * (run.gpus - 1) * 2.7e-6
+            compute = run.micro_batch * run.seq / first.rate
+            bounds.append((max(compute, comm) / run.time - 1, (compute + comm) / run.time - 1))
+    hidden, apart = np.array(bounds).T
+    assert len(bounds) == 14
+    assert np.sum((hidden <= 0) & (apart >= 0)) == 13 and hidden.max() == pytest.approx(0.0125, abs=5e-4)
+    assert (np.abs(hidden).mean(), hidden.min()) == pytest.approx((0.0377, -0.0911), abs=5e-4)
+    assert np.abs(apart).mean() == pytest.approx(0.199, abs=1e-3)
+
+
+def test_context_runs_flag_the_rows_whose_sizes_do_not_make_their_gpus():
+    runs = context_runs()
+    assert len(runs) == 17
+    for run in runs:
+        assert bool(run.anomaly) == (run.tp * run.pp * run.dp * run.cp != run.gpus) == (run.accelerator == "B200")
+    assert (runs[7].rate_without_cp, runs[-1].rate_without_cp, runs[-1].rate) == (None, 26.5e12, 536e12)
+    assert all("NVIDIA/NeMo" in run.source for run in runs)
+
+
+def test_two_rates_and_the_tensor_parallel_bytes_predict_long_sequences():
+    runs = [run for run in context_runs() if not run.anomaly]
+    hidden, layers = 4096, 32
+    weights = layers * (4 * hidden**2 + 3 * hidden * 11008) + 32000 * hidden
+    seq, tp, rate = (np.array([getattr(run, name) for run in runs]) for name in ("seq", "tp", "rate"))
+    products, attention = np.full(9, 6 * weights), 12.0 * layers * hidden * seq
+    time = (products + attention) / rate
+    errors = {}
+    for name, share in (("counted", 1), ("left out", 0)):
+        comm = share * layers * 2 * tp * tensor_bytes(2.0 * hidden, tp) / (370 * GB)
+        design, rest = np.stack([products, attention], 1) / time[:, None], 1 - comm / time
+        missed = []
+        for row in range(9):
+            kept = np.arange(9) != row
+            inverse, *_ = np.linalg.lstsq(design[kept], rest[kept], rcond=None)
+            missed.append(design[row] @ inverse - rest[row])
+        errors[name] = np.abs(missed).mean(), np.abs(missed).max()
+    assert errors["counted"] == pytest.approx((0.0132, 0.0211), abs=3e-4)
+    assert errors["left out"] == pytest.approx((0.0190, 0.0304), abs=3e-4)

@@ -217,6 +217,7 @@ def test_a_zigzag_gives_all_ranks_the_same_work_and_contiguous_parts_nearly_twic
     assert work[-1] / np.mean(work) == pytest.approx(2 - 1 / 4, rel=1e-3)
     for cut in (zigzag, contiguous):
         assert sorted(np.concatenate(cut(SEQ, 3))) == list(range(SEQ))
+        assert sorted(np.concatenate(cut(200, 50))) == list(range(200))
 
 
 # Data parallel: replicas and ZeRO
@@ -260,6 +261,15 @@ def test_three_steps_of_data_parallel_are_three_steps_of_the_whole(name, ranks):
         np.testing.assert_allclose(joined(STEPS[name], own, part), getattr(one, part), **CLOSE)
     assert not np.allclose(one.weights, flat(WEIGHTS), atol=1e-3)
     assert [state.steps for state in own] == [3] * ranks
+
+
+def test_the_first_step_moves_by_the_mean_gradient_of_all_tokens():
+    state, batches = states(WEIGHTS)[0], [[(X, TARGET)], [(X[:1], TARGET[:1])]]
+    sums = [gradient(state, state.weights, state.weights, b, WEIGHTS) for (b,) in batches]
+    np.testing.assert_allclose(sums[0], flat(whole()[1]), **CLOSE)
+    for name, step in STEPS.items():
+        mean = joined(step, after(step, 2, batches, steps=1), "mean")
+        np.testing.assert_allclose(mean, 0.1 * (sums[0] + sums[1]) / (3 * SEQ), **CLOSE, err_msg=name)
 
 
 def test_replicas_agree_to_the_last_bit():
