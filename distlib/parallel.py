@@ -43,6 +43,16 @@ def zero3_bytes(gradients: Real, weights: Real, dp: Real, microbatches: Real = 1
     return microbatches * (ring_reduce_scatter_bytes(gradients, dp) + 2 * ring_all_gather_bytes(weights, dp))
 
 
+@domain(rate=POSITIVE, busbw=POSITIVE)
+def data_hidden_tokens(rate: Real, busbw: Real) -> Real:
+    """tokens = F/busbw: from so many a rank 16-bit gradients take no longer than the backward pass, starts not counted.
+
+    F is the FLOP/s of a rank (`rate`), busbw that of the collective. Backward: 4P·tokens/F against 2·2P/busbw, so the
+    parameters drop out. Of a step for replicas, ZeRO-1; of each micro-batch for ZeRO-3, in either pass.
+    """
+    return rate / busbw
+
+
 # Tensor and sequence parallel, context parallel. Bytes of one layer and micro-batch; n are the bytes of the activations
 # between layers, micro-batch × s × h numbers, whole.
 

@@ -11,6 +11,7 @@ from distlib.parallel import (
     context_backward_bytes,
     context_forward_bytes,
     context_hidden_tokens,
+    data_hidden_tokens,
     key_value_bytes,
     pipeline_crossover,
     replica_bytes,
@@ -80,6 +81,16 @@ def test_zero_sends_once_or_one_and_a_half_times_what_replicas_send():  # B16
     assert zero3_bytes(n, n, ranks, 4) == pytest.approx(6 * plain)
     assert zero2_bytes(n, n, ranks, 4) == pytest.approx(2.5 * plain)
     assert replica_bytes(n, 1) == zero3_bytes(n, n, 1, 8) == 0
+
+
+def test_from_so_many_tokens_a_rank_the_gradient_hides_whatever_the_model():
+    rate, beta, ranks, P = 4e14, 2e11, 10**6, np.array([1e9, 1e12])
+    tokens = data_hidden_tokens(rate, beta)
+    forward, backward = inference_flops(P, tokens) / rate, 2 * inference_flops(P, tokens) / rate
+    assert replica_bytes(2 * P, ranks) / beta == pytest.approx(backward, rel=1e-5)
+    gather = (zero3_bytes(2 * P, 2 * P, ranks) - replica_bytes(2 * P, ranks)) / beta
+    assert gather == pytest.approx(forward, rel=1e-5)
+    assert zero3_bytes(2 * P, 2 * P, ranks) / beta - gather == pytest.approx(backward, rel=1e-5)
 
 
 def sent_by_passes(shards, inputs, split, group):
