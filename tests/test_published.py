@@ -268,7 +268,7 @@ def test_sharding_over_more_nodes_costs_between_nothing_and_all_of_its_communica
     hidden, apart = np.array([errors for _, *errors in bounds]).T
     assert len(bounds) == 14
     assert (np.abs(hidden).mean(), hidden.min(), hidden.max()) == pytest.approx((0.0385, -0.0909, 0.0125), abs=1e-4)
-    assert (np.abs(apart).mean(), apart.min(), apart.max()) == pytest.approx((0.0296, -0.0580, 0.0464), abs=2e-4)
+    assert (np.abs(apart).mean(), apart.min(), apart.max()) == pytest.approx((0.0288, -0.0580, 0.0464), abs=1e-4)
     assert [model for model, _, most in bounds if most < 0] == ["MPT 125m"] * 2 + ["MPT 350m"] * 2
 
 
