@@ -24,6 +24,7 @@ Arrays = list[np.ndarray]
 # Who exchanges what
 
 
+@domain(ranks=COUNT)
 @dataclass
 class Group:
     """Ranks that exchange arrays, one each, and the bytes that each has sent so far."""
@@ -124,6 +125,7 @@ def zigzag(seq: int, cp: int) -> Arrays:
 NAMES = "q k v o up down gain1 bias1 gain2 bias2".split()
 
 
+@domain(hidden=COUNT, kv_heads=COUNT, group=COUNT, head=COUNT, inner=COUNT)
 def parameters(hidden: int, kv_heads: int, group: int, head: int, inner: int, seed: int) -> Parameters:
     """Random weights of a block: h × key/value heads × query heads a group × head size, and so on."""
     rng = np.random.default_rng(seed)
@@ -140,11 +142,12 @@ def parameters(hidden: int, kv_heads: int, group: int, head: int, inner: int, se
 AXES = {"q": 1, "k": 1, "v": 1, "o": 0, "up": 1, "down": 0}
 
 
+@domain(tp=COUNT)
 def split_weights(weights: Parameters, tp: int) -> list[Parameters]:
     """Rank r's columns, rows and heads (unequal where they do not divide); normalisations are everybody's."""
     heads, inner = weights["q"].shape[1], weights["up"].shape[1]
-    if not 1 <= tp <= min(heads, inner):
-        raise ValueError(f"tp must be from 1 to {min(heads, inner)}: no key/value head or column is cut, got {tp}")
+    if tp > min(heads, inner):
+        raise ValueError(f"tp must be at most {min(heads, inner)}: no key/value head or column is cut, got {tp}")
     cut = {name: np.array_split(weights[name], tp, axis) for name, axis in AXES.items()}
     return [weights | {name: parts[r] for name, parts in cut.items()} for r in range(tp)]
 
@@ -324,6 +327,7 @@ class State:
     steps: int = 0
 
 
+@domain(shards=COUNT)
 def states(weights: Parameters, shards: int = 1) -> list[State]:
     """Fresh states of all weights, padded with zeros and cut into equal shards."""
     vector = flat(weights)
@@ -368,6 +372,14 @@ def _gather(shards: list[State], like: Parameters, group: Group) -> Arrays:
     return group.all_gather([s.weights.astype(like["q"].dtype) for s in shards])
 
 
+def _in_step(batches: Batches) -> list[tuple[Batch, ...]]:
+    """Micro-batch after micro-batch, of all ranks: a collective follows each, and waits for ever for who has none."""
+    counts = [len(own) for own in batches]
+    if len(set(counts)) > 1:
+        raise ValueError(f"batches must have as many micro-batches at each rank (empty ones will do), got {counts}")
+    return list(zip(*batches, strict=True))
+
+
 def _update(shards: list[State], sums: Arrays, batches: Batches) -> list[State]:
     """Each its own part, by the mean over all tokens of the step."""
     return [adam(s, part / tokens(batches)) for s, part in zip(shards, sums, strict=True)]
@@ -392,7 +404,7 @@ def zero1_step(shards: list[State], batches: Batches, like: Parameters, group: G
 def zero2_step(shards: list[State], batches: Batches, like: Parameters, group: Group) -> list[State]:
     """The gradient is sharded too: a micro-batch's is scattered before the next begins."""
     whole, sums = _gather(shards, like, group), [np.zeros_like(s.weights) for s in shards]
-    for micro in zip(*batches, strict=True):
+    for micro in _in_step(batches):
         own = [gradient(s, w, w, b, like) for s, w, b in zip(shards, whole, micro, strict=True)]
         sums = _add(sums, group.reduce_scatter(own))
     return _update(shards, sums, batches)
@@ -401,7 +413,7 @@ def zero2_step(shards: list[State], batches: Batches, like: Parameters, group: G
 def zero3_step(shards: list[State], batches: Batches, like: Parameters, group: Group) -> list[State]:
     """The weights are sharded too: they are whole only while a pass uses them."""
     sums = [np.zeros_like(s.weights) for s in shards]
-    for micro in zip(*batches, strict=True):
+    for micro in _in_step(batches):
         forth, back = _gather(shards, like, group), _gather(shards, like, group)
         own = [gradient(*each, like) for each in zip(shards, forth, back, micro, strict=True)]
         sums = _add(sums, group.reduce_scatter(own))

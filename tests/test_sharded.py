@@ -164,10 +164,20 @@ def test_a_tensor_parallel_step_of_adam_is_the_whole_one():
     assert_same(join_weights(apiece), moved)
 
 
-@pytest.mark.parametrize("tp", [0, 4])
-def test_no_head_is_cut(tp):
-    with pytest.raises(ValueError, match=f"tp must be from 1 to 3: no key/value head or column is cut, got {tp}"):
-        split_weights(WEIGHTS, tp)
+def test_no_head_is_cut():
+    with pytest.raises(ValueError, match="tp must be at most 3: no key/value head or column is cut, got 4"):
+        split_weights(WEIGHTS, 4)
+
+
+@pytest.mark.parametrize("bad", [0, 1.5, -1])
+def test_a_bad_count_is_refused_by_name(bad):
+    for name, call in (
+        ("tp", lambda: split_weights(WEIGHTS, bad)), ("shards", lambda: states(WEIGHTS, bad)),
+        ("ranks", lambda: Group(bad)), ("cp", lambda: zigzag(SEQ, bad)), ("cp", lambda: contiguous(SEQ, bad)),
+        ("inner", lambda: parameters(12, 3, 2, 2, bad, seed=1)),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"{name} must be a whole number ≥ 1, got {bad}"):
+            call()
 
 
 # Context parallel
@@ -270,6 +280,16 @@ def test_the_first_step_moves_by_the_mean_gradient_of_all_tokens():
     for name, step in STEPS.items():
         mean = joined(step, after(step, 2, batches, steps=1), "mean")
         np.testing.assert_allclose(mean, 0.1 * (sums[0] + sums[1]) / (3 * SEQ), **CLOSE, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["ZeRO-2", "ZeRO-3"])
+def test_a_rank_without_its_micro_batch_is_refused_and_with_an_empty_one_is_not(name):
+    some, none = (X, TARGET), (X[:0], TARGET[:0])
+    with pytest.raises(ValueError, match=r"as many micro-batches at each rank .*, got \[2, 1\]"):
+        after(STEPS[name], 2, [[some, some], [some]])
+    own = after(STEPS[name], 2, [[some, some], [some, none]])
+    (one,) = after(replica_step, 1, [[some] * 3])
+    np.testing.assert_allclose(joined(STEPS[name], own), one.weights, **CLOSE)
 
 
 def test_replicas_agree_to_the_last_bit():
