@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from distlib import collectives
+from distlib import collectives, play
 from distlib.alphabeta import Link
 from distlib.collectives import (
     BUSBW_FACTORS,
@@ -40,9 +40,11 @@ from distlib.collectives import (
     in_network_all_reduce,
     in_network_all_reduce_bytes,
     latency_bound,
+    line_all_reduce,
     nvls_all_reduce,
     nvls_all_reduce_limit,
     off_node_share,
+    oversubscribed_all_to_all,
     pairwise_all_to_all,
     pairwise_all_to_all_bytes,
     recursive_doubling_all_gather,
@@ -54,6 +56,7 @@ from distlib.collectives import (
     ring_double_tree_crossover_limit,
     ring_reduce_scatter,
     ring_tree_crossover,
+    torus_all_reduce,
     tree_all_reduce,
     tree_all_reduce_busiest_bytes,
     tree_all_reduce_bytes,
@@ -69,6 +72,7 @@ GOOD = {
     "gpus": 2,
     "rails": 1,
     "chunks": 3,
+    "axes": 1,
     "link": FABRIC,
     "intra": Link(1 * us, 300 * GB),
     "inter": FABRIC,
@@ -80,7 +84,7 @@ GOOD = {
     "gpu_bandwidth": 450 * GB,
     "node_bandwidth": 400 * GB,
 }
-COUNTS = {"ranks", "gpus", "rails", "chunks"}
+COUNTS = {"ranks", "gpus", "rails", "chunks", "axes"}
 AMOUNTS = {"n", "algbw", "busbw"}
 RATES = {"time", "nic", "gpu_bandwidth", "node_bandwidth"}
 FUNCTIONS = {
@@ -105,8 +109,8 @@ def numbers(result):
 
 TIMES = [name for name in FUNCTIONS if {"n", "ranks"} < set(parameters(name)) and name.endswith(tuple(BUSBW_FACTORS))]
 BYTES = [name for name in FUNCTIONS if name.endswith("_bytes")]
-IN_SWITCH = ["in_network_all_reduce", "nvls_all_reduce"]
-ONE_LEVEL = [name for name in TIMES if "link" in parameters(name) and name not in IN_SWITCH]
+NOT_ONE_PORT = ["in_network_all_reduce", "nvls_all_reduce", "torus_all_reduce"]
+ONE_LEVEL = [name for name in TIMES if "gpus" not in parameters(name) and name not in NOT_ONE_PORT]
 
 
 def operation(name):
@@ -124,12 +128,12 @@ chunk_counts = st.integers(1, 1000)
 
 
 def test_there_are_times_bytes_and_bounds_to_test():
-    assert len(TIMES) == 18 and len(BYTES) == 23 and len(ONE_LEVEL) == 13
+    assert len(TIMES) == 22 and len(BYTES) == 29 and len(ONE_LEVEL) == 15
 
 
 @pytest.mark.parametrize("name", [*TIMES, *BYTES, "double_tree_all_reduce_limit", "nvls_all_reduce_limit"])
 def test_one_rank_alone_takes_no_time_and_sends_nothing(name):
-    one = {each: 1 for each in ("ranks", "gpus", "rails") if each in parameters(name)}
+    one = {each: 1 for each in ("ranks", "gpus", "rails", "axes") if each in parameters(name)}
     for result in numbers(call(name, **one)):
         assert result == 0
 
@@ -197,7 +201,7 @@ def test_units_scale(name):
 
 @pytest.mark.parametrize("name", [*TIMES, *BYTES])
 def test_with_one_level_alone_both_levels_of_an_algorithm_fall_together(name):
-    if "gpus" in parameters(name) and name in TIMES:
+    if "intra" in parameters(name) and name in TIMES:
         one_node = call(name, ranks=8, gpus=8, rails=8)
         one_gpu_a_node = call(name, ranks=8, gpus=1, rails=1)
         flat = {"all_reduce": ring_all_reduce, "all_to_all": pairwise_all_to_all}[operation(name)]
@@ -431,6 +435,38 @@ def test_a_hierarchical_all_to_all_sends_as_much_across_in_fewer_messages():
     assert small < pairwise_all_to_all(64 * KiB, ranks, FABRIC)
     large = hierarchical_all_to_all(1 * GB, ranks, gpus, intra, FABRIC, 8)
     assert large > pairwise_all_to_all(1 * GB, ranks, FABRIC) > off_node_share(ranks, gpus) * GB / FABRIC.beta
+
+
+# Direct wires and a thin tree
+
+
+def test_a_torus_meets_the_bound_of_all_its_wires_and_a_line_has_half_a_ring():
+    n, free = 1 * GB, Link(0, 50 * GB)
+    for side, axes in [(8, 1), (5, 1), (8, 2), (3, 2), (4, 3)]:
+        bound = bandwidth_bound(n, side**axes, free, "all_reduce") / (2 * axes)
+        assert torus_all_reduce(n, side**axes, free, axes) == pytest.approx(bound)
+    assert line_all_reduce(n, 8, free) == pytest.approx(2 * torus_all_reduce(n, 8, free, 1))
+    assert line_all_reduce(0, 8, FABRIC) == torus_all_reduce(0, 8, FABRIC, 1)
+    assert torus_all_reduce(0, 4096, FABRIC, 3) == 90 * FABRIC.alpha
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3, 7])
+def test_every_whole_side_is_found_whatever_its_root_rounds_to(axes):
+    side = np.arange(1, 60)
+    rounds = torus_all_reduce(0, side**axes, Link(1, 1), axes)
+    np.testing.assert_array_equal(rounds, 2 * axes * (side - 1))
+
+
+def test_an_all_to_all_pays_for_a_thin_tree_and_a_ring_in_order_does_not():
+    n, free = 1 * GB, Link(0, 50 * GB)
+    full, thin = (oversubscribed_all_to_all(n, 256, 32, free, uplinks) for uplinks in (32, 8))
+    assert full == pytest.approx(pairwise_all_to_all(n, 256, free))
+    assert thin / full == pytest.approx(4 * 252 / 255)
+    assert thin > 4 * off_node_share(256, 32) * n / free.beta  # what the uplinks alone take
+    assert oversubscribed_all_to_all(n, 32, 32, free, 8) == pytest.approx(pairwise_all_to_all(n, 32, free))
+    rows = np.ones((16, 48))
+    assert play.pairwise_all_to_all(rows, free, gpus=4).inter.mean() == 48 * 8 * off_node_share(16, 4)
+    assert play.ring_all_reduce(rows, free, gpus=4).inter.sum() == play.ring_all_reduce(rows, free).sent.sum() / 4
 
 
 # Crossovers
