@@ -9,11 +9,12 @@ how much. A pipelined algorithm also takes `chunks`, the number of pieces k. A t
 node), the links `intra` (between GPUs of a node) and `inter` (one NIC), and `rails` (NICs a node).
 
 **Assumed everywhere.** Links are full duplex: a rank sends and receives at once, each at β. No two ranks share a wire,
-save where GPUs share a rail. Ranks move in rounds. A rank opens the messages of a round together, so it pays the
-largest α among them once, and their bytes share its port, so they pay n/β each; with one message a round (all but the
-double tree, the flat ring on several rails and NVLS) this is the one-ported model of the literature. On direct wires
-(`line_…`, `torus_…`) each neighbour has a port of its own, of β. A round ends when its slowest rank is done. Adding up arrays costs no time. Each formula is exact for the algorithm as `distlib.play`
-plays it, where n divides into the pieces that the algorithm cuts.
+save where GPUs share a rail or an uplink. Ranks move in rounds. A rank opens the messages of a round together, so it
+pays the largest α among them once, and their bytes share its port, so they pay n/β each; with one message a round (all
+but the double tree, the flat ring on several rails and NVLS) this is the one-ported model of the literature. On direct
+wires (`line_…`, `torus_…`) there is no switch, and a rank has a port of β for each neighbour. A round ends when its
+slowest rank is done. Adding up arrays costs no time. Each formula is exact for the algorithm as `distlib.play` plays
+it, where n divides into the pieces that the algorithm cuts.
 
 Sources: Thakur, Rabenseifner & Gropp (2005) and Chan et al. (2007) for rings, trees, halving and doubling; Patarasuk &
 Yuan (2009) for the bandwidth bound of the all-reduce and the ring that meets it; Sanders, Speck & Träff (2009) for the

@@ -10,8 +10,8 @@ and counts rounds, bytes and α–β time on the way:
 **Ports.** A rank has a port to its node-mates (`intra`) and a port to other nodes, a NIC (`inter`), which gpus/rails
 node-mates share. Both are full duplex. The messages of a round start together: a rank pays the largest α among those
 that it sends or receives, then the time that its fuller port takes for the round's bytes, in the fuller direction. The
-round lasts as long as its slowest rank. On direct wires (`line_…`, `torus_…`) each neighbour has a port of its own. `gpus` in an algorithm of one level says how many ranks make a node, for the
-count of bytes alone: all, if left out.
+round lasts as long as its slowest rank. `gpus` in an algorithm of one level says how many ranks make a node, for the
+count of bytes alone: all, if left out. On direct wires (`line_…`, `torus_…`) a rank has a port for each neighbour.
 
 **Uneven division.** Where the array does not divide into the pieces that an algorithm cuts, pieces differ by one
 element; none is padded. All ranks together send what the formula says, and the time lies between the formula at n and
@@ -380,7 +380,7 @@ def double_tree_all_reduce(arrays: Sequence[np.ndarray], link: Link, chunks: int
 
 
 def _play_on_wires(memory: np.ndarray, schedule: Sequence[Round], link: Link) -> Played:
-    """Play `schedule` where each rank has a wire to each neighbour: a round lasts as long as its fullest wire, one way."""
+    """Play `schedule` on a wire to each neighbour: a round lasts as long as its fullest wire, in its fuller direction."""
     start, time, sent = memory.copy(), 0.0, np.zeros(len(memory))
     for messages in schedule:
         wires: Counter[tuple[int, int]] = Counter()
