@@ -380,7 +380,7 @@ def double_tree_all_reduce(arrays: Sequence[np.ndarray], link: Link, chunks: int
 
 
 def _play_on_wires(memory: np.ndarray, schedule: Sequence[Round], link: Link) -> Played:
-    """Play `schedule` on a wire to each neighbour: a round lasts as long as its fullest wire, in its fuller direction."""
+    """Play `schedule` on wires to neighbours: a round lasts as long as its fullest wire, in the fuller direction."""
     start, time, sent = memory.copy(), 0.0, np.zeros(len(memory))
     for messages in schedule:
         wires: Counter[tuple[int, int]] = Counter()
