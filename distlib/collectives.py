@@ -288,7 +288,7 @@ def line_all_gather_bytes(n: Real, ranks: Real) -> Real:
 @domain(n=NONNEGATIVE, ranks=COUNT)
 def line_all_gather_busiest_bytes(n: Real, ranks: Real) -> Real:
     """(N+1)n/N: a rank between others sends its own block twice and every other once (n/2 for N = 2, 0 for N = 1)."""
-    return (ranks + np.where(np.greater(ranks, 2), 1, -1)) * n / ranks
+    return (ranks + np.where(ranks > 2, 1, -1)) * n / ranks
 
 
 @domain(n=NONNEGATIVE, ranks=COUNT)
