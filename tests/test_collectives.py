@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from distlib import collectives, play
-from distlib.alphabeta import Link
+from distlib.alphabeta import LINE, Link, fit
 from distlib.collectives import (
     BUSBW_FACTORS,
     AllReduceCap,
@@ -62,6 +62,7 @@ from distlib.collectives import (
     tree_all_reduce_bytes,
     two_level_all_reduce_cap,
 )
+from distlib.published import sweep
 from distlib.units import GB, MB, KiB, MiB, ms, us
 
 FABRIC = Link(5 * us, 50 * GB)
@@ -623,3 +624,54 @@ def test_a15_a_flat_ring_over_all_rails_beats_a_hierarchy_that_beats_one_over_a_
     assert one_rail == pytest.approx(79.38 * ms, rel=1e-5) and one_rail / hierarchy == pytest.approx(3.87, abs=0.005)
     assert eight_rails == pytest.approx((0.63 + 11.48) * ms, rel=1e-3)
     assert hierarchical_all_reduce(n, ranks, gpus, intra, inter, rails=1) > one_rail  # on equal terms it gains nothing
+
+
+# Published sweeps: the misses that the book states
+
+
+@pytest.mark.parametrize(("known", "asked", "error"), [("i309b", "i290", 0.104), ("i290", "i309b", 0.055)])
+def test_a_stated_ring_is_predicted_from_the_start_of_another_and_its_own_bandwidth(known, asked, error):
+    known, asked = (sweep(f"{user}_h100_2n_ring") for user in (known, asked))
+    assert all("Ring (forced)" in s.algorithm and s.ranks == 16 and s.n[0] >= 1 * MiB for s in (known, asked))
+    start, beta = fit(LINE, known.n, known.time).constants
+    hop = Link(start / 30, asked.busbw[-1])  # of the largest size alone, which is not scored
+    miss = np.abs(ring_all_reduce(asked.n, 16, hop) / asked.time - 1)[:-1].mean()
+    assert miss == pytest.approx(error, abs=0.002) and miss < 0.15
+    all_carried = np.abs((start + asked.n / beta) / asked.time - 1).mean()
+    assert all_carried > 0.6  # one cluster was misconfigured: bandwidth does not carry over
+
+
+def least(name):
+    return sweep(f"polaris_{name}").time.min()
+
+
+@pytest.mark.parametrize(
+    ("near", "far", "goal", "steps", "error"),
+    [
+        ("8_all_reduce", "32_all_reduce", "1024_all_reduce", 7 / 2, -0.155),
+        ("8_all_reduce_e5", "32_all_reduce_e5", "2160_all_reduce_e5", np.log2(270) / 2, -0.142),
+        ("8_all_reduce_e5", "32_all_reduce_e5_v2_21", "1024_all_reduce_e5", 7 / 2, 0.07),
+    ],
+)
+def test_the_start_of_an_all_reduce_grows_with_the_logarithm_of_ranks_and_not_with_their_number(
+    near, far, goal, steps, error
+):
+    a, b, seen = least(near), least(far), least(goal)
+    assert (a + (b - a) * steps) / seen - 1 == pytest.approx(error, abs=0.005)
+    ranks = sweep(f"polaris_{goal}").ranks
+    assert (a + (b - a) * (ranks - 8) / 24) / seen > 8
+
+
+def test_the_start_of_an_all_gather_grows_with_the_number_of_ranks_on_hundreds_of_nodes():
+    for goal in ("2160_all_gather_e5", "2160_all_gather_e5_v2_21"):
+        assert least("1024_all_gather") * 2159 / 1023 == pytest.approx(least(goal), rel=0.025)
+    assert least("8_all_gather") * 1023 / 7 / least("1024_all_gather") == pytest.approx(0.39, abs=0.005)
+
+
+def test_a10_measured_reduction_in_the_switch_gains_nothing_to_four_gpus_and_stays_below_its_bound():
+    gpus = np.arange(4, 9)
+    measured = np.array([sweep(f"nccl1455_h100_1n_{g}gpu").busbw[-1] for g in gpus])
+    ring = np.array([sweep(f"stas_h200_1n_{g}gpu_8G_nonvls").busbw[-1] for g in gpus])
+    bound = busbw(1, nvls_all_reduce_limit(1, gpus, Link(0, 370 * GB)), "all_reduce", gpus)
+    assert np.all(measured < bound) and measured[0] / ring[0] < 1.02 and measured[-1] / ring[-1] > 1.3
+    assert bound[-1] / measured[-1] == pytest.approx(1.2, rel=2e-3)
