@@ -38,9 +38,9 @@ SHARE = {
 
 def test_every_operation_is_covered_and_the_counts_are_those_of_the_tables():
     assert {s.operation for s in ALL} == OPERATIONS
-    assert len(ALL) == 118
-    assert sum(s.n.size for s in ALL) == 2381
-    assert len(sweeps(min_sizes=10)) == 74
+    assert len(ALL) == 120
+    assert sum(s.n.size for s in ALL) == 2425
+    assert len(sweeps(min_sizes=10)) == 76
 
 
 def test_sizes_increase_and_times_are_positive_and_finite():
