@@ -10,7 +10,17 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from distlib.domain import COUNT, NONNEGATIVE, POSITIVE, Domain, Real, check, domain
-from distlib.transformer import NONE, RECOMPUTE, SWITCH, Transformer
+from distlib.transformer import (
+    FULL,
+    NONE,
+    RECOMPUTE,
+    SWITCH,
+    Transformer,
+    attention_parameters,
+    expert_parameters,
+    ffn_parameters,
+    vector_parameters,
+)
 
 # The layout
 
@@ -111,6 +121,167 @@ def layout_at(layout: Layout, index: Real) -> Layout:
     """The layouts with that flat index, or those indices, among broadcast ones."""
     values = np.broadcast_arrays(*(getattr(layout, field.name) for field in fields(layout)))
     return Layout(*(value.flat[index] for value in values))
+
+
+# The memory of a rank
+
+#: Bytes of a parameter: its 16-bit weight; its gradient, summed in 32 bits as Megatron-LM and Llama 3 do; and what
+#: Adam keeps of it, a 32-bit copy and two moments.
+WEIGHT, GRADIENT, OPTIMISER = 2, 4, 12
+
+
+@dataclass(frozen=True)
+class Held:
+    """Parameters that a rank holds: those of experts, of which dp·cp/ep ranks have the same, and all others (dp·cp)."""
+
+    shared: Real
+    experts: Real
+
+    def bytes(self, each: Real, layout: Layout, split: Real) -> Real:
+        """each·(shared + experts), in bytes, of which the replicas keep only their part where `split` is true."""
+        replicas = layout.dp * layout.cp
+        shared = self.shared / np.where(split, replicas, 1)
+        return each * (shared + self.experts / np.where(split, replicas / layout.ep, 1))
+
+
+def layer_held(model: Transformer, layout: Layout) -> Held:
+    """Of the mean layer: matrices/tp, experts/(tp·ep); router and vectors, below 0.1 %, whole on each rank."""
+    sparse = model.expert_layers / model.layers
+    always = (1 - sparse) * ffn_parameters(model) + sparse * model.shared * expert_parameters(model)
+    whole = vector_parameters(model) + sparse * model.hidden * model.experts
+    chosen = sparse * model.experts * expert_parameters(model) / (layout.tp * layout.ep)
+    return Held((attention_parameters(model) + always) / layout.tp + whole, chosen)
+
+
+def stage_held(model: Transformer, layout: Layout, stage: Real) -> Held:
+    """Of a stage: its layers; in the first the embedding, V·h/tp, and the positions; in the last the output head,
+    V·h/tp (a second copy if it is tied and pp > 1), and the final normalisations."""
+    words = model.vocab * model.hidden / layout.tp
+    first, last = np.equal(stage, 0), np.equal(stage, layout.pp - 1)
+    head = last * (1 - first * model.tied) * words
+    outside = first * (words + model.positions * model.hidden) + head
+    outside = outside + last * model.norms * (1 + model.biases) * model.hidden
+    layers, one = stage_layers(model.layers, layout, stage), layer_held(model, layout)
+    return Held(layers * one.shared + outside, layers * one.experts)
+
+
+def whole_activations(model: Transformer, layout: Layout, seq: Real) -> Real:
+    """sbh(8 + 2·dropout), over cp, and over tp with sequence parallelism: of one layer and micro-batch, in bytes.
+
+    What tensor parallelism does not split: two normalisations' inputs and outputs (2 bytes each element) and two masks
+    (1 byte); b is the micro-batch.
+    """
+    rows = seq * layout.micro_batch / layout.cp
+    return rows * model.hidden * (8 + 2 * model.dropout) / np.where(layout.sequence_parallel, layout.tp, 1)
+
+
+def score_activations(model: Transformer, layout: Layout, seq: Real) -> Real:
+    """(2 + 3·dropout)·a·s²b/(tp·cp), a heads: the score matrix after softmax, with dropout also its mask and product.
+
+    Of one layer and micro-batch, in bytes; 0 with flash attention, which never stores it.
+    """
+    rows = seq * layout.micro_batch / layout.cp
+    heads = check("heads", model.heads, COUNT) / layout.tp
+    return (1 - layout.flash) * (2 + 3 * model.dropout) * heads * seq * rows
+
+
+def split_activations(model: Transformer, layout: Layout, seq: Real) -> Real:
+    """sb(4h(1 + kv_heads/heads) + (4 + 2·gated)·ffn)/(tp·cp): of one layer and micro-batch, in bytes.
+
+    What tensor parallelism splits: queries, keys, values, attention's output; what goes into the feed-forward's
+    function and what comes out. With experts, ffn is that of the top_k and shared ones, evenly loaded, and the copies
+    dispatched to the top_k add 2h each.
+    """
+    rows = seq * layout.micro_batch / layout.cp
+    sparse = model.expert_layers / model.layers
+    width = (1 - sparse) * model.ffn + sparse * (model.top_k + model.shared) * model.expert_ffn
+    sent = 2 * sparse * model.top_k * model.hidden
+    return rows * (4 * model.hidden * (1 + model.kv_share) + (4 + 2 * model.gated) * width + sent) / layout.tp
+
+
+def layer_activations(model: Transformer, layout: Layout, seq: Real) -> Real:
+    """What one layer keeps of one micro-batch for its backward pass, in bytes. Korthikanti et al. (2022).
+
+    Without recomputation the sum of the three above: of a GPT sbh(10 + 24/tp + 5as/(h·tp)), and sbh/tp·(34 + 5as/h)
+    with sequence parallelism. Selective recomputation leaves the scores out; full keeps 2sbh, the layer's input.
+    """
+    whole = whole_activations(model, layout, seq)
+    scores = np.equal(layout.recompute, NONE) * score_activations(model, layout, seq)
+    kept = whole + split_activations(model, layout, seq) + scores
+    return np.where(np.equal(layout.recompute, FULL), whole / (4 + model.dropout), kept)[()]
+
+
+def in_flight(layout: Layout, stage: Real) -> Real:
+    """Micro-batches whose activations a stage holds at once, each for all its layers: at most m.
+
+    1F1B: pp − stage. Interleaved: (v − 1)·pp + 2(pp − stage) − 1 chunks, each of a 1/v part of the stage's layers.
+    """
+    ahead = layout.pp - stage
+    chunks = (layout.virtual - 1) * layout.pp + 2 * ahead - 1
+    held = np.where(np.greater(layout.virtual, 1), chunks / layout.virtual, ahead)
+    return np.minimum(held, layout.microbatches)
+
+
+def end_activations(model: Transformer, layout: Layout, seq: Real, stage: Real) -> Real:
+    """First stage: sbh·dropout, the embedding's mask, of each micro-batch in flight; last: sb(4h + 4V/tp).
+
+    The latter are the inputs of final normalisation and output head, and the logits in 32 bits. In bytes, over cp; what
+    has h in it also over tp with sequence parallelism.
+    """
+    rows = seq * layout.micro_batch / layout.cp
+    width = model.hidden / np.where(layout.sequence_parallel, layout.tp, 1)
+    mask = np.equal(stage, 0) * model.dropout * width * in_flight(layout, stage)
+    return rows * (mask + np.equal(stage, layout.pp - 1) * (4 * width + 4 * model.vocab / layout.tp))
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a rank holds at its fullest moment, by what they are.
+
+    Left out: the framework's and the network library's own buffers, workspace of kernels, fragmentation.
+    """
+
+    weights: Real
+    gradients: Real
+    optimiser: Real
+    activations: Real  # of the layers
+    ends: Real  # of embedding and output head
+    working: Real  # a layer recomputed before its backward pass; with ZeRO-3 two gathered layers' weights
+
+    @property
+    def states(self) -> Real:
+        """weights + gradients + optimiser."""
+        return self.weights + self.gradients + self.optimiser
+
+    @property
+    def total(self) -> Real:
+        """The sum of all parts."""
+        return self.states + self.activations + self.ends + self.working
+
+
+def stage_memory(model: Transformer, layout: Layout, seq: Real, stage: Real, gradient: Real = GRADIENT) -> Memory:
+    """The memory of a rank of that stage, 0 … pp − 1; `gradient` bytes a gradient."""
+    held, one = stage_held(model, layout, stage), layer_held(model, layout)
+    whole, split = whole_activations(model, layout, seq), split_activations(model, layout, seq)
+    scores = score_activations(model, layout, seq)
+    again = np.equal(layout.recompute, FULL) * (whole + split) + np.not_equal(layout.recompute, NONE) * scores
+    gathered = np.equal(layout.zero, 3) * 2 * WEIGHT * (one.shared + one.experts)
+    per_layer = layer_activations(model, layout, seq)
+    return Memory(
+        weights=held.bytes(WEIGHT, layout, np.equal(layout.zero, 3)),
+        gradients=held.bytes(gradient, layout, np.greater(layout.zero, 1)),
+        optimiser=held.bytes(OPTIMISER, layout, np.greater(layout.zero, 0)),
+        activations=per_layer * stage_layers(model.layers, layout, stage) * in_flight(layout, stage),
+        ends=end_activations(model, layout, seq, stage),
+        working=again + gathered,
+    )
+
+
+def peak_memory(model: Transformer, layout: Layout, seq: Real, gradient: Real = GRADIENT) -> Real:
+    """The fullest rank's bytes: of the stages 0, 1 and pp − 1 (each further one holds less than the one before)."""
+    stages = 0, np.minimum(1, layout.pp - 1), layout.pp - 1
+    totals = [stage_memory(model, layout, seq, stage, gradient).total for stage in stages]
+    return np.maximum(np.maximum(totals[0], totals[1]), totals[2])
 
 
 # Data parallel: replicas, ZeRO
