@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from distlib.domain import COUNT, NONNEGATIVE, POSITIVE, Domain, Real, check, domain
+from distlib.domain import COUNT, NONNEGATIVE, POSITIVE, Domain, Real, check, domain, whole
 from distlib.transformer import (
     FULL,
     NONE,
@@ -64,7 +64,7 @@ class Layout:
         return self.global_batch / (self.dp * self.micro_batch)
 
 
-@domain(layers=COUNT)
+@domain(layers=COUNT, stage=whole(0))
 def stage_layers(layers: Real, layout: Layout, stage: Real) -> Real:
     """L/pp if pp·virtual divides L; else (L + 2)/pp, of which the embedding and the output head take one layer's place
     each, in the first stage and in the last (`stage` = 0 … pp − 1), as in Llama 3 (126 layers, 16 stages)."""
@@ -98,6 +98,7 @@ def _refusals(model: Transformer, layout: Layout, seq: Real, ranks: Real) -> Ite
     yield "ep does not divide dp", ~_divides(layout.ep, layout.dp)
 
 
+@domain(seq=COUNT, ranks=COUNT)
 def possible(model: Transformer, layout: Layout, seq: Real, ranks: Real) -> Real:
     """Where a layout can exist for that model, sequence and number of ranks: True or False, of the fields' shape."""
     bad = False
@@ -106,6 +107,7 @@ def possible(model: Transformer, layout: Layout, seq: Real, ranks: Real) -> Real
     return np.logical_not(bad)[()]
 
 
+@domain(seq=COUNT, ranks=COUNT)
 def require(model: Transformer, layout: Layout, seq: Real, ranks: Real) -> Layout:
     """The layout itself, or ValueError with the first reason for which it, or one of many, cannot exist."""
     for reason, holds in _refusals(model, layout, seq, ranks):
@@ -148,11 +150,12 @@ def layer_held(model: Transformer, layout: Layout) -> Held:
     """Of the mean layer: matrices/tp, experts/(tp·ep); router and vectors, below 0.1 %, whole on each rank."""
     sparse = model.expert_layers / model.layers
     always = (1 - sparse) * ffn_parameters(model) + sparse * model.shared * expert_parameters(model)
-    whole = vector_parameters(model) + sparse * model.hidden * model.experts
+    unsplit = vector_parameters(model) + sparse * model.hidden * model.experts
     chosen = sparse * model.experts * expert_parameters(model) / (layout.tp * layout.ep)
-    return Held((attention_parameters(model) + always) / layout.tp + whole, chosen)
+    return Held((attention_parameters(model) + always) / layout.tp + unsplit, chosen)
 
 
+@domain(stage=whole(0))
 def stage_held(model: Transformer, layout: Layout, stage: Real) -> Held:
     """Of a stage: its layers; in the first the embedding, V·h/tp, and the positions; in the last the output head,
     V·h/tp (a second copy if it is tied and pp > 1), and the final normalisations."""
@@ -199,18 +202,20 @@ def split_activations(model: Transformer, layout: Layout, seq: Real) -> Real:
     return rows * (4 * model.hidden * (1 + model.kv_share) + (4 + 2 * model.gated) * width + sent) / layout.tp
 
 
+@domain(seq=COUNT)
 def layer_activations(model: Transformer, layout: Layout, seq: Real) -> Real:
     """What one layer keeps of one micro-batch for its backward pass, in bytes. Korthikanti et al. (2022).
 
     Without recomputation the sum of the three above: of a GPT sbh(10 + 24/tp + 5as/(h·tp)), and sbh/tp·(34 + 5as/h)
     with sequence parallelism. Selective recomputation leaves the scores out; full keeps 2sbh, the layer's input.
     """
-    whole = whole_activations(model, layout, seq)
+    unsplit = whole_activations(model, layout, seq)
     scores = np.equal(layout.recompute, NONE) * score_activations(model, layout, seq)
-    kept = whole + split_activations(model, layout, seq) + scores
-    return np.where(np.equal(layout.recompute, FULL), whole / (4 + model.dropout), kept)[()]
+    kept = unsplit + split_activations(model, layout, seq) + scores
+    return np.where(np.equal(layout.recompute, FULL), unsplit / (4 + model.dropout), kept)[()]
 
 
+@domain(stage=whole(0))
 def in_flight(layout: Layout, stage: Real) -> Real:
     """Micro-batches whose activations a stage holds at once, each for all its layers: at most m.
 
@@ -222,6 +227,7 @@ def in_flight(layout: Layout, stage: Real) -> Real:
     return np.minimum(held, layout.microbatches)
 
 
+@domain(seq=COUNT, stage=whole(0))
 def end_activations(model: Transformer, layout: Layout, seq: Real, stage: Real) -> Real:
     """First stage: sbh·dropout, the embedding's mask, of each micro-batch in flight; last: sb(4h + 4V/tp).
 
@@ -259,12 +265,13 @@ class Memory:
         return self.states + self.activations + self.ends + self.working
 
 
+@domain(seq=COUNT, stage=whole(0), gradient=POSITIVE)
 def stage_memory(model: Transformer, layout: Layout, seq: Real, stage: Real, gradient: Real = GRADIENT) -> Memory:
     """The memory of a rank of that stage, 0 … pp − 1; `gradient` bytes a gradient."""
     held, one = stage_held(model, layout, stage), layer_held(model, layout)
-    whole, split = whole_activations(model, layout, seq), split_activations(model, layout, seq)
+    layer = whole_activations(model, layout, seq) + split_activations(model, layout, seq)
     scores = score_activations(model, layout, seq)
-    again = np.equal(layout.recompute, FULL) * (whole + split) + np.not_equal(layout.recompute, NONE) * scores
+    again = np.equal(layout.recompute, FULL) * layer + np.not_equal(layout.recompute, NONE) * scores
     gathered = np.equal(layout.zero, 3) * 2 * WEIGHT * (one.shared + one.experts)
     per_layer = layer_activations(model, layout, seq)
     return Memory(
@@ -277,6 +284,7 @@ def stage_memory(model: Transformer, layout: Layout, seq: Real, stage: Real, gra
     )
 
 
+@domain(seq=COUNT)
 def peak_memory(model: Transformer, layout: Layout, seq: Real, gradient: Real = GRADIENT) -> Real:
     """The fullest rank's bytes: of the stages 0, 1 and pp − 1 (each further one holds less than the one before)."""
     stages = 0, np.minimum(1, layout.pp - 1), layout.pp - 1
