@@ -68,7 +68,7 @@ class Layout:
 def stage_layers(layers: Real, layout: Layout, stage: Real) -> Real:
     """L/pp if pp·virtual divides L; else (L + 2)/pp, of which the embedding and the output head take one layer's place
     each, in the first stage and in the last (`stage` = 0 … pp − 1), as in Llama 3 (126 layers, 16 stages)."""
-    ends = np.equal(stage, 0) * 1 + np.equal(stage, layout.pp - 1)
+    ends = 1.0 * np.equal(stage, 0) + np.equal(stage, layout.pp - 1)
     even = _divides(layout.pp * layout.virtual, layers)
     return np.where(even, layers / layout.pp, (layers + 2) / layout.pp - ends)[()]
 
@@ -80,16 +80,16 @@ def _divides(part: Real, total: Real) -> Real:
 def _refusals(model: Transformer, layout: Layout, seq: Real, ranks: Real) -> Iterator[tuple[str, Real]]:
     """(reason, where it holds) of each way in which a layout cannot exist."""
     tp, pp, chunks, share = layout.tp, layout.pp, layout.pp * layout.virtual, layout.dp * layout.micro_batch
-    heads, interleaved = check("heads", model.heads, COUNT), np.greater(layout.virtual, 1)
-    split = layout.cp * np.where(np.equal(layout.sequence_parallel, 1), tp, 1)
+    heads, interleaved = check("heads", model.heads, COUNT), layout.virtual > 1
+    split = layout.cp * np.where(layout.sequence_parallel == 1, tp, 1)
     yield "tp·cp·pp·dp is not the number of ranks", np.not_equal(layout.ranks, ranks)
     yield "tp does not divide the heads", ~_divides(tp, heads)
     yield "tp does not divide the key/value heads", ~_divides(tp, model.kv_heads)
     yield "tp does not divide the width of the feed-forward", ~_divides(tp, model.ffn)
     yield "tp does not divide the width of an expert", ~_divides(tp, model.expert_ffn)
     yield "cp (times tp, with sequence parallelism) does not divide the sequence", ~_divides(split, seq)
-    yield "there are more stages than layers", np.greater(pp, model.layers)
-    yield "virtual stages need a pipeline, pp > 1", interleaved & np.equal(pp, 1)
+    yield "there are more stages than layers", pp > model.layers
+    yield "virtual stages need a pipeline, pp > 1", interleaved & (pp == 1)
     uneven = ~_divides(chunks, model.layers) & ~_divides(chunks, model.layers + 2)
     yield "pp·virtual divides neither the layers nor the layers + 2", uneven
     yield "dp·micro_batch does not divide the global batch", ~_divides(share, layout.global_batch)
@@ -210,9 +210,9 @@ def layer_activations(model: Transformer, layout: Layout, seq: Real) -> Real:
     with sequence parallelism. Selective recomputation leaves the scores out; full keeps 2sbh, the layer's input.
     """
     unsplit = whole_activations(model, layout, seq)
-    scores = np.equal(layout.recompute, NONE) * score_activations(model, layout, seq)
+    scores = (layout.recompute == NONE) * score_activations(model, layout, seq)
     kept = unsplit + split_activations(model, layout, seq) + scores
-    return np.where(np.equal(layout.recompute, FULL), unsplit / (4 + model.dropout), kept)[()]
+    return np.where(layout.recompute == FULL, unsplit / (4 + model.dropout), kept)[()]
 
 
 @domain(stage=whole(0))
@@ -223,7 +223,7 @@ def in_flight(layout: Layout, stage: Real) -> Real:
     """
     ahead = layout.pp - stage
     chunks = (layout.virtual - 1) * layout.pp + 2 * ahead - 1
-    held = np.where(np.greater(layout.virtual, 1), chunks / layout.virtual, ahead)
+    held = np.where(layout.virtual > 1, chunks / layout.virtual, ahead)
     return np.minimum(held, layout.microbatches)
 
 
@@ -271,13 +271,13 @@ def stage_memory(model: Transformer, layout: Layout, seq: Real, stage: Real, gra
     held, one = stage_held(model, layout, stage), layer_held(model, layout)
     layer = whole_activations(model, layout, seq) + split_activations(model, layout, seq)
     scores = score_activations(model, layout, seq)
-    again = np.equal(layout.recompute, FULL) * layer + np.not_equal(layout.recompute, NONE) * scores
-    gathered = np.equal(layout.zero, 3) * 2 * WEIGHT * (one.shared + one.experts)
+    again = (layout.recompute == FULL) * layer + (layout.recompute != NONE) * scores
+    gathered = (layout.zero == 3) * 2 * WEIGHT * (one.shared + one.experts)
     per_layer = layer_activations(model, layout, seq)
     return Memory(
-        weights=held.bytes(WEIGHT, layout, np.equal(layout.zero, 3)),
-        gradients=held.bytes(gradient, layout, np.greater(layout.zero, 1)),
-        optimiser=held.bytes(OPTIMISER, layout, np.greater(layout.zero, 0)),
+        weights=held.bytes(WEIGHT, layout, layout.zero == 3),
+        gradients=held.bytes(gradient, layout, layout.zero > 1),
+        optimiser=held.bytes(OPTIMISER, layout, layout.zero > 0),
         activations=per_layer * stage_layers(model.layers, layout, stage) * in_flight(layout, stage),
         ends=end_activations(model, layout, seq, stage),
         working=again + gathered,

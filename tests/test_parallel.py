@@ -300,6 +300,9 @@ def test_recomputation_and_gathered_weights_need_room_of_their_own():
     gathered = stage_memory(SMALL, Layout(zero=3), 64, 0).working
     assert gathered == pytest.approx(2 * 2 * (one.shared + one.experts))
     assert stage_memory(SMALL, Layout(zero=2), 64, 0).working == 0
+    one = layer_held(MIXED, Layout(ep=2))
+    gathered = stage_memory(MIXED, Layout(ep=2, zero=3, dp=2, global_batch=2), 64, 0).working
+    assert gathered == pytest.approx(4 * (one.shared + one.experts))
 
 
 @given(layouts, st.sampled_from([SMALL, MIXED]), st.sampled_from([NONE, FULL]), st.integers(0, 3))
@@ -309,6 +312,16 @@ def test_the_fullest_rank_is_the_fullest_of_all_stages(layout, model, recompute,
         return
     totals = stage_memory(model, layout, 24, np.arange(layout.pp)).total
     assert peak_memory(model, layout, 24) == pytest.approx(np.max(totals))
+
+
+@pytest.mark.parametrize(
+    "model, fullest", [(SMALL, 0), (replace(SMALL, layers=10), 1), (replace(SMALL, vocab=10**6), 3)]
+)
+def test_the_fullest_stage_may_be_the_first_the_second_or_the_last(model, fullest):
+    layout = Layout(pp=4, global_batch=4, micro_batch=1)
+    totals = stage_memory(model, layout, 4096, np.arange(4)).total
+    assert np.argmax(totals) == fullest
+    assert peak_memory(model, layout, 4096) == totals[fullest]
 
 
 def test_memory_is_the_sum_of_its_named_parts():

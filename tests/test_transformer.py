@@ -285,3 +285,13 @@ def test_recomputation_explains_a_rate_of_three_quarters():  # B20
 def test_a_model_that_does_not_divide_is_refused(fields, named):
     with pytest.raises(ValueError, match=named):
         Transformer(layers=4, hidden=64, vocab=100, **fields)
+
+
+def test_a_model_is_a_gpt_unless_said_otherwise():
+    assert Transformer(2, 64, 100) == Transformer(
+        2, 64, 100, positions=0, norms=1, ffn=256, gated=0, biases=1, tied=1, dropout=1,
+        experts=1, top_k=1, shared=0, expert_ffn=256, dense_layers=0,
+    )  # fmt: skip
+    assert Transformer(2, 64, 100, norms=0, dense_layers=2, experts=2, top_k=2).expert_layers == 0
+    assert Transformer(2, 64, 100, experts=2, top_k=2).expert_layers == 2
+    assert transformer.hardware_flops(BLOOM, 2048, 1, [0, 1, 2]).argsort().tolist() == [0, 1, 2]
