@@ -53,6 +53,11 @@ class Layout:
     dp_overlap: Real = 0  # 1: gradients are reduced during the backward pass
     tp_overlap: Real = 0  # 1: tensor-parallel collectives run beside the products
 
+    def __str__(self) -> str:
+        """Of one layout, its fields that differ from one rank's: "tp 8, pp 16, dp 128, …"."""
+        values = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
+        return ", ".join(f"{name} {value:g}" for name, value, default in values if value != default)
+
     @property
     def ranks(self) -> Real:
         """N = tp·cp·pp·dp."""
@@ -74,10 +79,11 @@ def stage_layers(layers: Real, layout: Layout, stage: Real) -> Real:
 
 
 def _divides(part: Real, total: Real) -> Real:
-    return np.equal(np.mod(total, part), 0)
+    share = np.divide(total, part)
+    return share == np.floor(share)
 
 
-def _refusals(model: Transformer, layout: Layout, seq: Real, ranks: Real) -> Iterator[tuple[str, Real]]:
+def refusals(model: Transformer, layout: Layout, seq: Real, ranks: Real) -> Iterator[tuple[str, Real]]:
     """(reason, where it holds) of each way in which a layout cannot exist."""
     tp, pp, chunks, share = layout.tp, layout.pp, layout.pp * layout.virtual, layout.dp * layout.micro_batch
     heads, interleaved = check("heads", model.heads, COUNT), layout.virtual > 1
@@ -102,7 +108,7 @@ def _refusals(model: Transformer, layout: Layout, seq: Real, ranks: Real) -> Ite
 def possible(model: Transformer, layout: Layout, seq: Real, ranks: Real) -> Real:
     """Where a layout can exist for that model, sequence and number of ranks: True or False, of the fields' shape."""
     bad = False
-    for _, holds in _refusals(model, layout, seq, ranks):
+    for _, holds in refusals(model, layout, seq, ranks):
         bad = bad | holds
     return np.logical_not(bad)[()]
 
@@ -110,12 +116,11 @@ def possible(model: Transformer, layout: Layout, seq: Real, ranks: Real) -> Real
 @domain(seq=COUNT, ranks=COUNT)
 def require(model: Transformer, layout: Layout, seq: Real, ranks: Real) -> Layout:
     """The layout itself, or ValueError with the first reason for which it, or one of many, cannot exist."""
-    for reason, holds in _refusals(model, layout, seq, ranks):
+    for reason, holds in refusals(model, layout, seq, ranks):
         if np.any(holds):
             shape = np.shape(possible(model, layout, seq, ranks))
             first = layout_at(layout, int(np.argmax(np.broadcast_to(holds, shape))))
-            sizes = ", ".join(f"{field.name} {getattr(first, field.name):g}" for field in fields(first))
-            raise ValueError(f"{reason}: {sizes}; {ranks} ranks, sequence of {seq}")
+            raise ValueError(f"{reason}: {first}; {ranks} ranks, sequence of {seq}")
     return layout
 
 
@@ -287,7 +292,7 @@ def stage_memory(model: Transformer, layout: Layout, seq: Real, stage: Real, gra
 @domain(seq=COUNT)
 def peak_memory(model: Transformer, layout: Layout, seq: Real, gradient: Real = GRADIENT) -> Real:
     """The fullest rank's bytes: of the stages 0, 1 and pp − 1 (each further one holds less than the one before)."""
-    stages = 0, np.minimum(1, layout.pp - 1), layout.pp - 1
+    stages = 0, 1, layout.pp - 1  # one stage alone holds more than a second that it lacks would
     totals = [stage_memory(model, layout, seq, stage, gradient).total for stage in stages]
     return np.maximum(np.maximum(totals[0], totals[1]), totals[2])
 

@@ -77,7 +77,7 @@ def test_experts_and_widths_are_divided_too():
     with pytest.raises(ValueError, match="ep does not divide dp"):
         require(MIXED, Layout(ep=4, dp=2, global_batch=2), 128, 2)
     odd = Transformer(layers=2, hidden=64, vocab=512, heads=8, ffn=100)
-    with pytest.raises(ValueError, match="tp does not divide the width of the feed-forward: tp 8, cp 1"):
+    with pytest.raises(ValueError, match="tp does not divide the width of the feed-forward: tp 8; 8 ranks, sequence of 128"):
         require(odd, Layout(tp=8), 128, 8)
     with pytest.raises(ValueError, match="tp does not divide the width of an expert"):
         require(replace(odd, ffn=64, experts=2, expert_ffn=100), Layout(tp=8), 128, 8)
@@ -127,7 +127,7 @@ def test_many_layouts_are_judged_as_each_of_them_alone():
     assert mask.shape == (4, 4) and mask.sum() == 9
     alone = [possible(SMALL, layout_at(grid, i), 96, layout_at(grid, i).ranks) for i in range(16)]
     assert mask.ravel().tolist() == alone
-    with pytest.raises(ValueError, match="key/value heads: tp 4, cp 1, pp 1, dp 2"):
+    with pytest.raises(ValueError, match="key/value heads: tp 4, dp 2, global_batch 2; "):
         require(SMALL, Layout(tp=[1, 2, 4], dp=2, global_batch=2), 96, [2, 4, 8])
 
 
