@@ -69,7 +69,7 @@ class Layout:
         return self.global_batch / (self.dp * self.micro_batch)
 
 
-@domain(layers=COUNT, stage=whole(0))
+@domain(layers=COUNT)
 def stage_layers(layers: Real, layout: Layout, stage: Real) -> Real:
     """L/pp if pp·virtual divides L; else (L + 2)/pp, of which the embedding and the output head take one layer's place
     each, in the first stage and in the last (`stage` = 0 … pp − 1), as in Llama 3 (126 layers, 16 stages)."""

@@ -7,7 +7,7 @@ its step `estimate.parts`; the planner adds no law of its own.
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from distlib.units import GB
 
 #: What is free in every layout: recomputation and ZeRO stage. Attention is flash attention, so a selective
 #: recomputation would have nothing to recompute.
-RECOMPUTE, ZERO = np.array([[NONE], [FULL]], float), np.arange(4.0)
-BLOCK = 2**14  # layouts priced at once: their arrays fit into a cache
+RECOMPUTE, ZERO = np.array([[[NONE]], [[FULL]]], float), np.arange(4.0)[:, None]
+BLOCK = 2**15  # layouts priced at once: their arrays fit into a cache
 Columns = dict[str, np.ndarray]
 
 
@@ -64,7 +64,7 @@ def _candidates(model: Transformer, seq: Real, global_batch: Real, ranks: Real) 
 
 @domain(seq=COUNT, global_batch=COUNT, ranks=COUNT)
 def layouts(model: Transformer, seq: Real, global_batch: Real, ranks: Real) -> Iterator[Layout]:
-    """Every layout of N ranks that can exist, in blocks of shape (some, recomputation, ZeRO stage).
+    """Every layout of N ranks that can exist, in blocks of shape (recomputation, ZeRO stage, some).
 
     tp, cp, pp, ep, virtual stages and micro-batch take each value that divides what it must; sequence parallelism
     comes with tp > 1, and gradients are reduced during the backward pass.
@@ -86,8 +86,14 @@ def _joined(parts: list[Layout]) -> Layout:
 
 def _free(layout: Layout) -> Layout:
     """The layouts with each recomputation and each ZeRO stage."""
-    each = {field.name: getattr(layout, field.name)[:, None, None] for field in fields(layout)}
+    each = {field.name: getattr(layout, field.name) for field in fields(layout)}
     return Layout(**{**each, "recompute": RECOMPUTE, "zero": ZERO})
+
+
+def _some(block: Layout, index: np.ndarray) -> Layout:
+    """Some of a block, with each recomputation and each ZeRO stage still."""
+    own = [field.name for field in fields(block) if field.name not in ("recompute", "zero")]
+    return replace(block, **{name: getattr(block, name)[index] for name in own})
 
 
 def pareto(time: np.ndarray, memory: np.ndarray) -> np.ndarray:
@@ -128,11 +134,13 @@ def plan(
     found: list[tuple[Layout, np.ndarray, np.ndarray]] = []
     count, fitting, leanest, need = 0, 0, None, np.inf
     for block in layouts(model, seq, global_batch, cluster.ranks):
-        held = peak_memory(model, block, seq).ravel()
-        inside = np.flatnonzero(held <= memory)
-        count, fitting = count + held.size, fitting + inside.size
+        held = peak_memory(model, block, seq)
         if held.min() < need:
             leanest, need = layout_at(block, int(np.argmin(held))), held.min()
+        some = np.flatnonzero(np.any(held <= memory, axis=(0, 1)))
+        count, block, held = count + held.size, _some(block, some), held[..., some].ravel()
+        inside = np.flatnonzero(held <= memory)
+        fitting += inside.size
         if inside.size:
             time = np.ravel(parts(model, cluster, block, seq, stack).total)[inside]
             kept = _kept(time, held[inside], keep)
