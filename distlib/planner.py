@@ -5,7 +5,6 @@ one block and the best found so far, never all that it looked at. A rank's memor
 its step `estimate.parts`; the planner adds no law of its own.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
@@ -146,9 +145,8 @@ def plan(
             kept = _kept(time, held[inside], keep)
             found.append((layout_at(block, inside[kept]), time[kept], held[inside][kept]))
     if leanest is None:
-        raise ValueError(
-            f"no layout of {cluster.ranks} ranks can exist: {_obstacle(model, seq, global_batch, cluster)}"
-        )
+        why = _obstacle(model, seq, global_batch, cluster.ranks)
+        raise ValueError(f"no layout of {cluster.ranks} ranks can exist; most often {why}")
     if not found:
         raise ValueError(f"no layout fits into {memory / GB:.1f} GB: the leanest, {leanest}, needs {need / GB:.1f} GB")
     layout = _joined([one for one, _, _ in found])
@@ -165,9 +163,10 @@ def _kept(time: np.ndarray, memory: np.ndarray, keep: int) -> np.ndarray:
 
 
 def _obstacle(model: Transformer, seq: Real, global_batch: Real, ranks: Real) -> str:
-    """The reason that refuses most of the candidates."""
-    refused: Counter[str] = Counter()
-    for few in _candidates(model, seq, global_batch, ranks):
-        for reason, holds in refusals(model, few, seq, ranks):
-            refused[reason] += int(np.sum(holds))
-    return refused.most_common(1)[0][0]
+    """What refuses most of the ways to write N as tp·cp·pp·dp."""
+    sizes = _divisors(ranks)
+    few = _cross(_cross({"tp": sizes}, "cp", sizes), "pp", sizes)
+    few["dp"] = ranks / (few["tp"] * few["cp"] * few["pp"])
+    few = _where(few, few["dp"] == np.floor(few["dp"]))
+    reasons = refusals(model, Layout(**few, global_batch=global_batch), seq, ranks)
+    return max(reasons, key=lambda reason: np.sum(reason[1]))[0]

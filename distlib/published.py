@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from distlib.parallel import Layout
 from distlib.scaling import LossSurface
-from distlib.units import GB, TB, day, hour, us
+from distlib.transformer import FULL, Transformer
+from distlib.units import GB, TB, TFLOP, GiB, day, hour, us
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,3 +352,75 @@ def strong_scaling(system: str, batch: int) -> StrongScaling:
         known = ", ".join(f"{s} {b}" for s, b in found)
         raise ValueError(f"system and batch must be one of {known}; got {system!r}, {batch!r}")
     return found[system, batch]
+
+
+# Layouts: a sweep of them, and what a rank's memory holds (practice/planning)
+
+
+@dataclass(frozen=True, eq=False)
+class LayoutSweep:
+    """BigScience's trials before BLOOM: GPTs of 176 to 206 billion parameters on 384 A100, one entry a layout.
+
+    Sequences of 2048 tokens, full recomputation, ZeRO-1, no flash attention; a single iteration each, so that a rate
+    is good to some percent. From 28 February on a 32-bit sum of gradients was kept beside the 16-bit gradients.
+    """
+
+    source: str
+    line: np.ndarray  # of the source
+    model: Transformer
+    layout: Layout
+    step: np.ndarray  # s
+    rate: np.ndarray  # hardware FLOP/s of one GPU, as logged
+    gradient: np.ndarray  # bytes a gradient takes
+    memory: np.ndarray  # byte, all that is taken on a GPU (printed as GB, from nvidia-smi: GiB); nan where not printed
+
+
+@cache
+def layout_sweep() -> LayoutSweep:
+    """The trials whose layout is stated in full, from the day on which their FLOP counter was corrected."""
+    rows = _rows("layout_sweep.csv")
+    shape = {name: _column(rows, name) for name in ("layers", "hidden", "heads")}
+    sizes = {name: _column(rows, name) for name in ("dp", "tp", "pp", "micro_batch", "global_batch")}
+    return LayoutSweep(
+        source=rows[0]["source"], line=_column(rows, "line"), gradient=_column(rows, "gradient"),
+        model=Transformer(**shape, vocab=250880, positions=2048, norms=2),
+        layout=Layout(**sizes, recompute=FULL, zero=1, flash=0),
+        step=_column(rows, "step_s"), rate=_column(rows, "tflops", TFLOP), memory=_column(rows, "memory_gib", GiB),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PublishedMemory:
+    """What the fullest rank holds of "states" (weights, gradients, optimiser), "activations", or at its "peak"."""
+
+    study: str
+    name: str
+    model: Transformer
+    layout: Layout
+    seq: int
+    quantity: str
+    bytes: float
+    kind: str
+    source: str
+
+
+@cache
+def published_memory() -> tuple[PublishedMemory, ...]:
+    """Figure 1 of Korthikanti et al. (2022), which its authors computed, and what Qi et al. (2024) measured.
+
+    The latter do not state vocabulary, precision of gradients or attention: supposed are 50,304 words, 32-bit sums of
+    gradients and a score matrix that is stored.
+    """
+    found = []
+    for row in _rows("memory.csv"):
+        words = ("study", "model", "quantity", "gib", "kind", "source")
+        number = {name: int(value) for name, value in row.items() if name not in words}
+        seq = number.pop("seq")
+        shape = {name: number.pop(name) for name in ("layers", "hidden", "heads", "vocab")}
+        found.append(
+            PublishedMemory(
+                row["study"], row["model"], Transformer(**shape, positions=seq), Layout(**number, flash=0), seq,
+                row["quantity"], float(row["gib"]) * GiB, row["kind"], row["source"],
+            )
+        )  # fmt: skip
+    return tuple(found)

@@ -5,17 +5,21 @@ import pytest
 
 from distlib.checkpoint import best_goodput, checkpoint_bytes, system_mtbf, waste
 from distlib.hardware import ACCELERATORS
+from distlib.parallel import bubble_of_total, peak_memory, possible, stage_memory
 from distlib.published import (
     communication_reduction,
     communication_reductions,
+    layout_sweep,
     llama3_interruptions,
+    published_memory,
     reliability,
     reported,
     strong_scaling,
     sweep,
     sweeps,
 )
-from distlib.units import GB, GiB, TiB, us
+from distlib.transformer import hardware_flops, layer_parameters
+from distlib.units import GB, TFLOP, GiB, TiB, us
 
 ALL = sweeps()
 OPERATIONS = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "sendrecv"}
@@ -236,3 +240,55 @@ def test_a_strong_scaling_table_has_its_rows_in_order_and_their_source():
     assert np.all(runs[0].time < runs[2].time) and np.all(runs[1].time < runs[3].time)
     with pytest.raises(ValueError, match="MegaScale 768, MegaScale 6144, Megatron-LM 768, .*got 'MegaScale', 1"):
         strong_scaling("MegaScale", 1)
+
+
+# Layouts: a sweep of them, and what a rank's memory holds
+
+
+def test_each_trial_logs_the_flops_of_its_model_and_its_layout_exists():  # B18, on every row
+    trials = layout_sweep()
+    assert trials.step.size == 87 and np.isfinite(trials.memory).sum() == 57
+    flops = hardware_flops(trials.model, 2048, trials.layout.global_batch * 2048)
+    assert flops / trials.step / 384 / trials.rate == pytest.approx(1, abs=1e-3)
+    assert np.all(possible(trials.model, trials.layout, 2048, 384))
+
+
+def test_the_trial_with_the_smallest_bubble_is_the_slowest_of_its_five():  # B18
+    trials = layout_sweep()
+    layout = trials.layout
+    five = [list(trials.line).index(line) for line in (776, 788, 790, 779, 791)]
+    bubble = bubble_of_total(layout.pp, layout.microbatches)[five]
+    assert bubble == pytest.approx([0.072, 0.077, 0.067, 0.079, 0.012], abs=5e-4)
+    assert np.argmin(bubble) == np.argmin(trials.rate[five]) == 4
+    assert trials.rate[five] / TFLOP == pytest.approx([141.27, 140.24, 138.22, 137.70, 109.11])
+
+
+def test_what_a_rank_s_memory_leaves_out_is_15_gib_in_the_trials_whatever_the_layout():
+    trials = layout_sweep()
+    ours = peak_memory(trials.model, trials.layout, 2048, trials.gradient)
+    printed = np.isfinite(trials.memory)
+    left = (trials.memory - ours) / GiB
+    for gradient in (2, 6):  # bytes: a sum in 32 bits came beside those of 16, as the source says
+        assert np.median(left[printed & (trials.gradient == gradient)]) == pytest.approx(15, abs=0.4)
+    error = np.abs(ours + 14.9 * GiB - trials.memory)[printed] / trials.memory[printed]
+    assert np.mean(error) == pytest.approx(0.046, abs=1e-3)
+
+
+def test_activations_are_those_that_their_authors_computed():
+    for row in published_memory():
+        if row.study == "korthikanti2022":
+            first = stage_memory(row.model, row.layout, row.seq, 0)
+            if row.quantity == "activations":
+                assert first.activations == pytest.approx(row.bytes, rel=1e-9)
+            else:  # theirs have neither vocabulary nor biases; 18 bytes of what is left
+                matrices = layer_parameters(row.model) / (row.layout.tp * row.layout.pp)
+                assert row.bytes == pytest.approx(18 * matrices, rel=1e-9)
+                assert 1.02 < first.states / row.bytes < 1.12
+
+
+def test_the_peaks_that_qi_et_al_measured_are_met_within_nine_percent():
+    rows = [row for row in published_memory() if row.kind == "measured"]
+    error = np.array([peak_memory(row.model, row.layout, row.seq) / row.bytes - 1 for row in rows])
+    assert len(error) == 6
+    assert np.mean(np.abs(error)) == pytest.approx(0.046, abs=1e-3)
+    assert np.min(error) == pytest.approx(-0.087, abs=1e-3)
