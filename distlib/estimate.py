@@ -6,17 +6,19 @@ its group has; what can run beside other work is hidden up to the time of that w
 slowest stage of the pipeline sets the pace of the others. Everything broadcasts over the fields of the layout (and of
 the model): a million layouts are one call.
 
-What no data sheet says stands in one record, `Stack`: the fractions that software reaches and what it does. No number
-here belongs to one published run.
+What no data sheet says stands in one record, `Stack`: the fractions that software reaches and what it does. It
+belongs to a kind of accelerator and its software, never to one published run.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from distlib.domain import COUNT, FRACTION, NONNEGATIVE, POSITIVE, Real, domain
 from distlib.hardware import Cluster
 from distlib.parallel import WEIGHT, Layout, layer_held, require, stage_held, stage_layers
+from distlib.published import StepTimes
 from distlib.step import Step
 from distlib.transformer import FULL, SELECTIVE, SWITCH, Transformer
 
@@ -30,20 +32,44 @@ from distlib.transformer import FULL, SELECTIVE, SWITCH, Transformer
 )  # fmt: skip
 @dataclass(frozen=True)
 class Stack:
-    """Software on a kind of accelerator: the fractions of the data sheet that it reaches, and what it does."""
+    """Software on one kind of accelerator: the fractions of the data sheet that it reaches, and what it does."""
 
-    product: Real  # of the peak, by a large matrix product
+    product: Real  # of the peak, by a matrix product
     memory: Real  # of the memory's bandwidth, by all that moves bytes
-    attention: Real  # of the peak, by flash attention forward, counting the causal half alone
+    attention: Real  # of the peak, by flash attention forward, of which the causal half is counted
     fabric: Real  # of the ports' bandwidth, by a collective over many nodes
     backward: Real = 0.86  # rate of flash attention backward over forward
-    contention: Real = 0.2  # what a hidden second of communication slows the work beside it by, in s
+    contention: Real = 0.189  # what a hidden second of communication adds to the work beside it, in s
     accumulation: Real = 8  # bytes a parameter and micro-batch, to add a weight's gradient to the sum
     loss: Real = 52  # bytes a logit, forward and backward
     update: Real = 58  # bytes a parameter, of the optimiser
     gradient: Real = 4  # bytes of a gradient that is reduced
     hop_overlap: Real = 0  # 1: activations travel between stages beside other work
     early_stop: Real = 0  # 1: full recomputation leaves a layer's last product out, as its output is not needed
+    fitted: tuple[str, ...] = ()  # the constants that were fitted to published steps; all others were fixed before
+
+
+#: Where the constants that are not fitted come from.
+SOURCES = {
+    "memory": "H100, NeMo: taken over from the fit on A100",
+    "attention": "H100: cuDNN, causal, 128 wide, 8k, 529 TFLOP/s (Shah et al. 2024); A100: within FlashAttention-2's "
+                 "50 to 73 %",
+    "fabric": "A100: all-reduce of 1 GB over 1,024 ranks, polaris_1024_all_reduce; H100: h100x_10n8_reduce_scatter",
+    "backward": "318 over 370 TFLOP/s: FlashAttention-2 on H100, 128 wide, 8k (Shah et al. 2024)",
+    "contention": "mean slowdown by overlap, A100, H100 and others (Lee et al. 2025)",
+    "accumulation": "counted: a 32-bit sum read and written; in 16 bits, and not fused, as much",
+    "loss": "counted: the operations of Megatron-LM's vocabulary-parallel cross-entropy in 32 bits; of PyTorch's, 28",
+    "update": "counted: Adam 28, unscaling 6, norm, clipping and test for overflow 16, copies 6, zeroing 2",
+    "gradient": "in the data, by run: 2 in fp16 (2021), else 4",
+    "hop_overlap": "NeMo: overlapped sends with interleaving; Megatron-LM before 2023: none",
+    "early_stop": "PyTorch's checkpoint without reentry stops when all it needs is there; Megatron-LM's does not",
+}  # fmt: skip
+
+#: Megatron-LM on A100, NeMo on H100, and PyTorch's FSDP by llm-foundry on both: fitted to the steps in published.
+MEGATRON_A100 = Stack(0.813, 0.625, 0.6, 0.61, fitted=("product", "memory"))
+NEMO_H100 = Stack(0.744, 0.625, 0.535, 0.81, hop_overlap=1, fitted=("product",))
+FSDP_A100 = Stack(0.733, 0.420, 0.357, 0.61, loss=28, early_stop=1, fitted=("product", "memory", "attention"))
+FSDP_H100 = Stack(0.615, 0.341, 0.199, 0.81, loss=28, early_stop=1, fitted=("product", "memory", "attention"))
 
 
 # The parts of a step
@@ -170,7 +196,7 @@ def parts(model: Transformer, cluster: Cluster, layout: Layout, seq: Real, stack
 
     hop = np.greater(pp, 1) * 2 * v * _hop(model, layout, seq, rank)
     words = _vocabulary(model, layout, seq, rank, stack)
-    inner = stage_layers(model.layers, layout, np.greater(pp, 2))
+    inner = stage_layers(model.layers, layout, np.greater(pp, 2) * 1)
     outer = stage_layers(model.layers, layout, pp - 1)
     ends = outer * each + words >= inner * each
     n = m * np.where(ends, outer, inner)
@@ -319,7 +345,7 @@ def _layer_comm(model: Transformer, layout: Layout, seq: Real, rank: _Machine, w
 
 
 def _hop(model: Transformer, layout: Layout, seq: Real, rank: _Machine) -> Real:
-    """α + n/β from a stage to the next: each tensor rank sends its part, then the parts are gathered if they must be."""
+    """α + n/β from a stage to the next: each tensor rank sends its part, then they gather if they must."""
     sends = 2 * layout.micro_batch * seq / layout.cp * model.hidden
     alpha, beta = _link(layout.pp, layout.tp * layout.cp * layout.dp, rank)
     whole = (1 - layout.sequence_parallel) * _gather(sends, layout.tp, 1, rank)
@@ -369,3 +395,35 @@ def _data(model: Transformer, layout: Layout, rank: _Machine, stack: Stack, work
 def _update(model: Transformer, layout: Layout, rank: _Machine, stack: Stack) -> Real:
     """The optimiser's bytes over the memory's bandwidth, split among the replicas with ZeRO."""
     return stage_held(model, layout, 0).bytes(stack.update, layout, np.greater(layout.zero, 0)) / rank.memory
+
+
+# Held to published steps
+
+
+def predicted(runs: StepTimes, cluster: Cluster, stack: Stack) -> np.ndarray:
+    """T_step of each run, in s; gradients have the bytes that the run says."""
+    return parts(runs.model, cluster, runs.layout, runs.seq, replace(stack, gradient=runs.gradient)).total
+
+
+def fit(runs: StepTimes, cluster: Cluster, stack: Stack) -> Stack:
+    """The stack with the least Σ ln²(predicted/measured) over its `fitted` constants, from its own as the start."""
+    from scipy.optimize import least_squares
+
+    def logs(values: np.ndarray) -> np.ndarray:
+        return np.log(predicted(runs, cluster, with_(values)) / runs.time)
+
+    def with_(values: np.ndarray) -> Stack:
+        constants: dict[str, Any] = dict(zip(stack.fitted, map(float, values), strict=True))
+        return replace(stack, **constants)
+
+    start = np.array([getattr(stack, name) for name in stack.fitted])
+    return with_(least_squares(logs, start, bounds=(1e-2, 1), x_scale=start, xtol=1e-10).x)
+
+
+def left_out(runs: StepTimes, cluster: Cluster, stack: Stack, groups: np.ndarray) -> np.ndarray:
+    """T_step in s, each group of runs predicted by a fit to all others."""
+    times = np.empty(len(runs))
+    for name in dict.fromkeys(groups):
+        out = groups == name
+        times[out] = predicted(runs.where(out), cluster, fit(runs.where(~out), cluster, stack))
+    return times
