@@ -6,17 +6,19 @@ its group has; what can run beside other work is hidden up to the time of that w
 slowest stage of the pipeline sets the pace of the others. Everything broadcasts over the fields of the layout (and of
 the model): a million layouts are one call.
 
-What no data sheet says stands in one record, `Stack`: the fractions that software reaches and what it does. No number
-here belongs to one published run.
+What no data sheet says stands in one record, `Stack`: the fractions that software reaches and what it does. It
+belongs to a kind of accelerator and its software, never to one published run.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from distlib.domain import COUNT, FRACTION, NONNEGATIVE, POSITIVE, Real, domain
 from distlib.hardware import Cluster
-from distlib.parallel import WEIGHT, Layout, layer_held, require, stage_held, stage_layers
+from distlib.parallel import WEIGHT, Held, Layout, layer_held, require, stage_held, stage_layers
+from distlib.published import StepTimes
 from distlib.step import Step
 from distlib.transformer import FULL, SELECTIVE, SWITCH, Transformer
 
@@ -30,20 +32,44 @@ from distlib.transformer import FULL, SELECTIVE, SWITCH, Transformer
 )  # fmt: skip
 @dataclass(frozen=True)
 class Stack:
-    """Software on a kind of accelerator: the fractions of the data sheet that it reaches, and what it does."""
+    """Software on one kind of accelerator: the fractions of the data sheet that it reaches, and what it does."""
 
-    product: Real  # of the peak, by a large matrix product
+    product: Real  # of the peak, by a matrix product
     memory: Real  # of the memory's bandwidth, by all that moves bytes
-    attention: Real  # of the peak, by flash attention forward, counting the causal half alone
+    attention: Real  # of the peak, by flash attention forward, of which the causal half is counted
     fabric: Real  # of the ports' bandwidth, by a collective over many nodes
     backward: Real = 0.86  # rate of flash attention backward over forward
-    contention: Real = 0.2  # what a hidden second of communication slows the work beside it by, in s
+    contention: Real = 0.189  # what a hidden second of communication adds to the work beside it, in s
     accumulation: Real = 8  # bytes a parameter and micro-batch, to add a weight's gradient to the sum
     loss: Real = 52  # bytes a logit, forward and backward
     update: Real = 58  # bytes a parameter, of the optimiser
     gradient: Real = 4  # bytes of a gradient that is reduced
     hop_overlap: Real = 0  # 1: activations travel between stages beside other work
     early_stop: Real = 0  # 1: full recomputation leaves a layer's last product out, as its output is not needed
+    fitted: tuple[str, ...] = ()  # the constants that were fitted to published steps; all others were fixed before
+
+
+#: Where the constants that are not fitted come from.
+SOURCES = {
+    "memory": "H100, NeMo: taken over from the fit on A100",
+    "attention": "H100: cuDNN, causal, 128 wide, 8k, 529 TFLOP/s (Shah et al. 2024); A100: within FlashAttention-2's "
+                 "50 to 73 %",
+    "fabric": "A100: all-reduce of 1 GB over 1,024 ranks, polaris_1024_all_reduce; H100: h100x_10n8_reduce_scatter",
+    "backward": "318 over 370 TFLOP/s: FlashAttention-2 on H100, 128 wide, 8k (Shah et al. 2024)",
+    "contention": "mean slowdown by overlap, A100, H100 and others (Lee et al. 2025)",
+    "accumulation": "counted: a 32-bit sum read and written; in 16 bits, and not fused, as much",
+    "loss": "counted: the operations of Megatron-LM's vocabulary-parallel cross-entropy in 32 bits; of PyTorch's, 28",
+    "update": "counted: Adam 28, unscaling 6, norm, clipping and test for overflow 16, copies 6, zeroing 2",
+    "gradient": "in the data, by run: 2 in fp16 (2021), else 4",
+    "hop_overlap": "NeMo: overlapped sends with interleaving; Megatron-LM before 2023: none",
+    "early_stop": "PyTorch's checkpoint without reentry stops when all it needs is there; Megatron-LM's does not",
+}  # fmt: skip
+
+#: Megatron-LM on A100, NeMo on H100, and PyTorch's FSDP by llm-foundry on both: fitted to the steps in published.
+MEGATRON_A100 = Stack(0.813, 0.625, 0.6, 0.61, fitted=("product", "memory"))
+NEMO_H100 = Stack(0.744, 0.625, 0.535, 0.81, hop_overlap=1, fitted=("product",))
+FSDP_A100 = Stack(0.733, 0.420, 0.357, 0.61, loss=28, early_stop=1, fitted=("product", "memory", "attention"))
+FSDP_H100 = Stack(0.615, 0.341, 0.199, 0.81, loss=28, early_stop=1, fitted=("product", "memory", "attention"))
 
 
 # The parts of a step
@@ -114,17 +140,23 @@ def _product(m: Real, n: Real, k: Real, machine: _Machine, count: Real = 1) -> R
     return count * np.maximum(2 * m * n * k / machine.peak, 2 * (m * (k + n) + k * n) / machine.memory)
 
 
-def _gather(n: Real, ranks: Real, stride: Real, machine: _Machine) -> Real:
-    """(√α + √(n(N − 1)/(Nβ)))²: an all-gather or reduce-scatter of n bytes over N ranks that lie `stride` apart.
+def _group(ranks: Real, stride: Real, machine: _Machine) -> tuple[Real, Real]:
+    """(α, (N − 1)/(Nβ)) of a ring over N ranks that lie `stride` apart, in s and s/byte.
 
-    Chunks in a ring: α adds up its hops, within nodes and between them. A group with r ranks in a node has r shares
-    of the node's ports for its way out, so that β = min(inside, r·outside), and inside alone if it stays in one node.
+    α adds up its hops, within nodes and between them. A group with r ranks in a node has r shares of the node's ports
+    for its way out: β = min(inside, r·outside), and inside alone if it stays in one node.
     """
     local = np.minimum(ranks, np.maximum(machine.node / stride, 1))
     nodes = ranks / local
     beta = np.where(nodes > 1, np.minimum(machine.inside, local * machine.outside), machine.inside)
     alpha = (nodes - 1) * machine.outside_alpha + (ranks - nodes) * machine.inside_alpha
-    return (np.sqrt(alpha) + np.sqrt(n * (1 - 1 / ranks) / beta)) ** 2
+    return alpha, (1 - 1 / ranks) / beta
+
+
+def _gather(n: Real, group: tuple[Real, Real]) -> Real:
+    """(√α + √(n(N − 1)/(Nβ)))²: an all-gather or reduce-scatter of n bytes, in chunks that follow each other."""
+    alpha, each = group[0], n * group[1]
+    return alpha + each + 2 * np.sqrt(alpha * each)
 
 
 def _exchange(n: Real, ranks: Real, stride: Real, machine: _Machine) -> Real:
@@ -159,30 +191,41 @@ def estimate(model: Transformer, cluster: Cluster, layout: Layout, seq: Real, st
 def parts(model: Transformer, cluster: Cluster, layout: Layout, seq: Real, stack: Stack) -> Estimate:
     """`estimate` of layouts that are known to exist.
 
-    T = m·(n·layer + hops + vocabulary) + bubble + data + optimiser, of the slowest stage: n of its layers, and the
-    vocabulary if it is the last.
+    T = m·(n·layer + hops + vocabulary) + bubble + data + optimiser, of the slowest stage: its n layers, and the output
+    head with its all-reduce if it is the last.
     """
     rank = _machine(cluster, stack)
     pp, m, v = layout.pp, layout.microbatches, layout.virtual
     work = _layer_work(model, layout, seq, rank, stack)
-    comm = _layer_comm(model, layout, seq, rank, work)
+    half = _gather(2 * layout.micro_batch * seq / layout.cp * model.hidden, _group(layout.tp, 1, rank))
+    comm = _layer_comm(model, layout, seq, rank, work, half)
     each = work.total + comm.exposed + stack.contention * comm.hidden
 
-    hop = np.greater(pp, 1) * 2 * v * _hop(model, layout, seq, rank)
-    words = _vocabulary(model, layout, seq, rank, stack)
-    inner = stage_layers(model.layers, layout, np.greater(pp, 2))
+    hop = np.greater(pp, 1) * 2 * v * _hop(model, layout, seq, rank, half)
+    words = _vocabulary(model, layout, seq, rank, stack) + 2 * half
+    inner = stage_layers(model.layers, layout, np.greater(pp, 2) * 1)
     outer = stage_layers(model.layers, layout, pp - 1)
     ends = outer * each + words >= inner * each
     n = m * np.where(ends, outer, inner)
 
-    data, cover = _data(model, layout, rank, stack, work, inner)
+    held = stage_held(model, layout, 0)
+    data, cover = _data(model, layout, held, rank, stack, work, inner)
     return Estimate(
-        products=n * work.products, attention=n * work.attention, elementwise=n * work.elementwise,
-        recomputation=n * work.again, vocabulary=m * ends * words, optimiser=_update(model, layout, rank, stack),
-        contention=stack.contention * (n * comm.hidden + cover), tensor=n * comm.tensor, context=n * comm.context,
-        experts=n * comm.experts, hops=m * (1 - stack.hop_overlap) * hop, data=data,
-        bubble=(pp - 1) / v * (inner * each + hop), hidden=n * comm.hidden + cover + m * stack.hop_overlap * hop,
-    )  # fmt: skip
+        products=n * work.products,
+        attention=n * work.attention,
+        elementwise=n * work.elementwise,
+        recomputation=n * work.again,
+        vocabulary=m * ends * words,
+        optimiser=held.bytes(stack.update, layout, np.greater(layout.zero, 0)) / rank.memory,
+        contention=stack.contention * (n * comm.hidden + cover),
+        tensor=n * comm.tensor,
+        context=n * comm.context,
+        experts=n * comm.experts,
+        hops=m * (1 - stack.hop_overlap) * hop,
+        data=data,
+        bubble=(pp - 1) / v * (inner * each + hop),
+        hidden=n * comm.hidden + cover + m * stack.hop_overlap * hop,
+    )
 
 
 @dataclass(frozen=True)
@@ -284,7 +327,7 @@ class _Comm:
         return self.tensor + self.context + self.experts
 
 
-def _layer_comm(model: Transformer, layout: Layout, seq: Real, rank: _Machine, work: _Work) -> _Comm:
+def _layer_comm(model: Transformer, layout: Layout, seq: Real, rank: _Machine, work: _Work, half: Real) -> _Comm:
     """Tensor parallel: four halves of an all-reduce forward, and again if the forward pass is. Backward four; six with
     sequence parallelism, which gathers the inputs anew. With overlap, the reduction of an input's gradient hides behind
     the product for the weights' gradient, and that gathering behind the product before it.
@@ -294,7 +337,6 @@ def _layer_comm(model: Transformer, layout: Layout, seq: Real, rank: _Machine, w
     """
     tp, cp, split = layout.tp, layout.cp, layout.sequence_parallel
     passes, sends = 1 + np.equal(layout.recompute, FULL), 2 * layout.micro_batch * seq / cp * model.hidden
-    half = _gather(sends, tp, 1, rank)
     reduce = (2 - split) * half
     late = _uncovered(reduce, work.attend) + _uncovered(reduce, work.expand)
     late = late + split * (_uncovered(half, work.attend) + _uncovered(half, work.expand) + 2 * half)
@@ -318,44 +360,43 @@ def _layer_comm(model: Transformer, layout: Layout, seq: Real, rank: _Machine, w
     return _Comm(tensor, context, experts, hidden)
 
 
-def _hop(model: Transformer, layout: Layout, seq: Real, rank: _Machine) -> Real:
-    """α + n/β from a stage to the next: each tensor rank sends its part, then the parts are gathered if they must be."""
+def _hop(model: Transformer, layout: Layout, seq: Real, rank: _Machine, half: Real) -> Real:
+    """α + n/β from a stage to the next: each tensor rank sends its part, then they gather if they must."""
     sends = 2 * layout.micro_batch * seq / layout.cp * model.hidden
     alpha, beta = _link(layout.pp, layout.tp * layout.cp * layout.dp, rank)
-    whole = (1 - layout.sequence_parallel) * _gather(sends, layout.tp, 1, rank)
-    return alpha + sends / layout.tp / beta + whole
+    return alpha + sends / layout.tp / beta + (1 - layout.sequence_parallel) * half
 
 
 def _vocabulary(model: Transformer, layout: Layout, seq: Real, rank: _Machine, stack: Stack) -> Real:
-    """Output head (a product thrice, an all-reduce) and loss of one micro-batch, in s."""
+    """Output head (a product thrice) and loss of one micro-batch, in s."""
     tokens, words = layout.micro_batch * seq / layout.cp, model.vocab / layout.tp
     moved = stack.accumulation * words * model.hidden + stack.loss * tokens * words
-    comm = 2 * _gather(2 * tokens * model.hidden, layout.tp, 1, rank)
-    return 3 * _product(tokens, words, model.hidden, rank) + moved / rank.memory + comm
+    return 3 * _product(tokens, words, model.hidden, rank) + moved / rank.memory
 
 
-def _data(model: Transformer, layout: Layout, rank: _Machine, stack: Stack, work: _Work, layers: Real):  # type: ignore[no-untyped-def]
+def _data(
+    model: Transformer, layout: Layout, held: Held, rank: _Machine, stack: Stack, work: _Work, layers: Real
+) -> tuple[Real, Real]:
     """(exposed, hidden) time of the data-parallel ranks' exchange in the first stage, in s.
 
     Gradients are reduced once a step, with ZeRO-2 and 3 once a micro-batch; then weights (with ZeRO) or gradients are
     gathered. What overlaps hides behind the backward pass of one micro-batch, and weights behind a forward pass; not
     the embedding's part, which comes last. ZeRO-3 gathers each layer before it is used, forward and backward.
     """
-    held, many, zero = stage_held(model, layout, 0), layout.dp * layout.cp, layout.zero
-    words = model.vocab * model.hidden / layout.tp
+    many, zero = layout.dp * layout.cp, layout.zero
+    group = _group(many, layout.tp, rank)
+    moe = np.any(np.greater(model.experts, 1))
+    expert_group = _group(many / layout.ep, layout.tp * layout.cp * layout.ep, rank) if moe else group
 
-    def gather(each: Real, part: Real = 1) -> Real:
-        time = _gather(each * held.shared / part, many, layout.tp, rank)
-        if np.any(np.greater(model.experts, 1)):
-            group = many / layout.ep, layout.tp * layout.cp * layout.ep
-            time = time + _gather(each * held.experts / part, *group, rank)
-        return time
+    def gather(each: Real, share: Real = 1) -> Real:
+        time = _gather(each * held.shared / share, group)
+        return time + _gather(each * held.experts / share, expert_group) if moe else time
 
-    reduces = np.where(np.greater(zero, 1), layout.microbatches, 1)
     weight = np.where(np.greater(zero, 0), WEIGHT, stack.gradient)
+    reduces = np.where(np.greater(zero, 1), layout.microbatches, 1)
     whole = reduces * gather(stack.gradient) + gather(weight)
     cover = layers * (reduces * work.backward + np.greater(zero, 0) * work.forward)
-    tail = _gather((stack.gradient + weight) * words, many, layout.tp, rank)
+    tail = _gather((stack.gradient + weight) * model.vocab * model.hidden / layout.tp, group)
     shown = np.minimum(np.maximum(whole - cover, tail), whole)
     if np.any(np.equal(zero, 3)):
         fetch, drop, count = gather(WEIGHT, layers), gather(stack.gradient, layers), layers * layout.microbatches
@@ -366,6 +407,33 @@ def _data(model: Transformer, layout: Layout, rank: _Machine, stack: Stack, work
     return shown, whole - shown
 
 
-def _update(model: Transformer, layout: Layout, rank: _Machine, stack: Stack) -> Real:
-    """The optimiser's bytes over the memory's bandwidth, split among the replicas with ZeRO."""
-    return stage_held(model, layout, 0).bytes(stack.update, layout, np.greater(layout.zero, 0)) / rank.memory
+# Held to published steps
+
+
+def predicted(runs: StepTimes, cluster: Cluster, stack: Stack) -> np.ndarray:
+    """T_step of each run, in s; gradients have the bytes that the run says."""
+    return parts(runs.model, cluster, runs.layout, runs.seq, replace(stack, gradient=runs.gradient)).total
+
+
+def fit(runs: StepTimes, cluster: Cluster, stack: Stack) -> Stack:
+    """The stack with the least Σ ln²(predicted/measured) over its `fitted` constants, from its own as the start."""
+    from scipy.optimize import least_squares
+
+    def logs(values: np.ndarray) -> np.ndarray:
+        return np.log(predicted(runs, cluster, with_(values)) / runs.time)
+
+    def with_(values: np.ndarray) -> Stack:
+        constants: dict[str, Any] = dict(zip(stack.fitted, map(float, values), strict=True))
+        return replace(stack, **constants)
+
+    start = np.array([getattr(stack, name) for name in stack.fitted])
+    return with_(least_squares(logs, start, bounds=(1e-2, 1), x_scale=start, xtol=1e-10).x)
+
+
+def left_out(runs: StepTimes, cluster: Cluster, stack: Stack, groups: np.ndarray) -> np.ndarray:
+    """T_step in s, each group of runs predicted by a fit to all others."""
+    times = np.empty(len(runs))
+    for name in dict.fromkeys(groups):
+        out = groups == name
+        times[out] = predicted(runs.where(out), cluster, fit(runs.where(~out), cluster, stack))
+    return times

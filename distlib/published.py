@@ -9,7 +9,7 @@ computed from the printed bandwidth, and the sweep says `derived`.
 
 import csv
 import difflib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
@@ -352,6 +352,76 @@ def strong_scaling(system: str, batch: int) -> StrongScaling:
         known = ", ".join(f"{s} {b}" for s, b in found)
         raise ValueError(f"system and batch must be one of {known}; got {system!r}, {batch!r}")
     return found[system, batch]
+
+
+# Step times with their layouts: `distlib/data/step_times.csv` has one row a run, `step_times_peers.csv` one a guess
+
+
+@dataclass(frozen=True, eq=False)
+class StepTimes:
+    """Published step times of whole trainings: arrays over the rows, also in the fields of `model` and `layout`."""
+
+    id: np.ndarray
+    table: np.ndarray
+    family: np.ndarray  # models that are much alike: what a fit leaves out together
+    accelerator: np.ndarray
+    model: Transformer
+    layout: Layout
+    seq: np.ndarray
+    gradient: np.ndarray  # bytes of a gradient that is reduced: 2 in fp16 (2021), 4 where sums are kept in 32 bits
+    time: np.ndarray  # s
+    step_from: np.ndarray  # as printed, or from which printed rate
+    assumed: np.ndarray  # fields of the layout that the source does not state; empty where it states all
+    source: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    def where(self, rows: np.ndarray) -> "StepTimes":
+        """The chosen rows, by mask or index."""
+
+        def pick(record: Any) -> Any:
+            arrays = {k: v[rows] for k, v in vars(record).items() if isinstance(v, np.ndarray)}
+            return replace(record, **arrays)
+
+        return replace(pick(self), model=pick(self.model), layout=pick(self.layout))
+
+    def of(self, *tables: str) -> "StepTimes":
+        """The rows of those tables; ValueError lists them all where one is unknown."""
+        known = dict.fromkeys(self.table)
+        if unknown := [name for name in tables if name not in known]:
+            raise ValueError(f"table must be one of {', '.join(known)}; got {', '.join(unknown)}")
+        return self.where(np.isin(self.table, tables))
+
+
+@cache
+def step_times() -> StepTimes:
+    """Every row."""
+    rows = _rows("step_times.csv")
+
+    def record(kind: Any) -> Any:
+        names = [field.name for field in fields(kind) if field.name in rows[0]]
+        return kind(**{name: _column(rows, name) for name in names})
+
+    texts = ("id", "table", "family", "accelerator", "step_from", "assumed", "source")
+    return StepTimes(
+        model=record(Transformer), layout=record(Layout), seq=_column(rows, "seq"),
+        gradient=_column(rows, "gradient"), time=_column(rows, "step_s"),
+        **{name: np.array([row[name] for row in rows]) for name in texts},
+    )  # fmt: skip
+
+
+def peer_step_times(peer: str, runs: StepTimes) -> np.ndarray:
+    """What calculon, mlsysim or llm-analysis predicts for those rows, in s; nan where it cannot express one.
+
+    Run with their own recommended settings, untuned: calculon caa4b11 (it has no flash attention; such rows are given
+    to it without recomputation), mlsysim 0.3.0, llm_analysis 0.2.2.
+    """
+    rows = _rows("step_times_peers.csv")
+    if peer not in {row["peer"] for row in rows}:
+        raise ValueError(f"peer must be one of {', '.join(dict.fromkeys(row['peer'] for row in rows))}; got {peer!r}")
+    found = {row["id"]: float(row["step_s"]) for row in rows if row["peer"] == peer}
+    return np.array([found.get(id, np.nan) for id in runs.id])
 
 
 # Layouts: a sweep of them, and what a rank's memory holds (practice/planning)
