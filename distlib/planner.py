@@ -20,14 +20,14 @@ from distlib.units import GB
 #: What is free in every layout: recomputation and ZeRO stage. Attention is flash attention, so a selective
 #: recomputation would have nothing to recompute.
 RECOMPUTE, ZERO = np.array([[[NONE]], [[FULL]]], float), np.arange(4.0)[:, None]
-BLOCK = 2**15  # layouts priced at once: their arrays fit into a cache
+EACH = RECOMPUTE.size * ZERO.size
+BLOCK = 2**15  # layouts priced at once, or a little more: their arrays fit into a cache
 Columns = dict[str, np.ndarray]
 
 
 def _divisors(number: Real) -> np.ndarray:
-    small = np.arange(1, int(np.sqrt(number)) + 1)
-    small = small[number % small == 0]
-    return np.unique(np.concatenate([small, number // small])).astype(float)
+    some = np.arange(float(number)) + 1
+    return some[number % some == 0]
 
 
 def _cross(columns: Columns, name: str, values: np.ndarray) -> Columns:
@@ -46,7 +46,7 @@ def _candidates(model: Transformer, seq: Real, global_batch: Real, ranks: Real) 
     few = _cross({"tp": np.intersect1d(sizes, _divisors(model.kv_heads))}, "cp", np.intersect1d(sizes, _divisors(seq)))
     few = _cross(few, "pp", sizes[sizes <= model.layers])
     few["dp"] = ranks / (few["tp"] * few["cp"] * few["pp"])
-    few = _where(few, (few["dp"] == np.floor(few["dp"])) & (few["dp"] <= global_batch))
+    few = _where(few, few["dp"] % 1 == 0)
     few = _cross(few, "virtual", np.union1d(_divisors(model.layers), _divisors(model.layers + 2)))
     chunks = few["pp"] * few["virtual"]
     split = (model.layers % chunks == 0) | ((model.layers + 2) % chunks == 0)
@@ -54,7 +54,7 @@ def _candidates(model: Transformer, seq: Real, global_batch: Real, ranks: Real) 
     few = _cross(few, "ep", _divisors(model.experts))
     few = _where(few, few["dp"] % few["ep"] == 0)
     micro = _divisors(global_batch)
-    at_once = max(1, BLOCK // micro.size)
+    at_once = max(1, BLOCK // (EACH * micro.size))
     for start in range(0, few["tp"].size, at_once):
         some = _cross({name: column[start : start + at_once] for name, column in few.items()}, "micro_batch", micro)
         some = _where(some, global_batch % (some["dp"] * some["micro_batch"]) == 0)
@@ -71,7 +71,7 @@ def layouts(model: Transformer, seq: Real, global_batch: Real, ranks: Real) -> I
     waiting: list[Layout] = []
     for few in _candidates(model, seq, global_batch, ranks):
         waiting.append(layout_at(few, np.flatnonzero(possible(model, few, seq, ranks))))
-        if sum(layout.tp.size for layout in waiting) * RECOMPUTE.size * ZERO.size >= BLOCK:
+        if sum(layout.tp.size for layout in waiting) * EACH >= BLOCK:
             yield _free(_joined(waiting))
             waiting = []
     if sum(layout.tp.size for layout in waiting):
@@ -157,7 +157,7 @@ def plan(
 
 def _kept(time: np.ndarray, memory: np.ndarray, keep: int) -> np.ndarray:
     """Indices, by rising time, of the quickest and of the front."""
-    quickest = np.argpartition(time, keep - 1)[:keep] if time.size > keep else np.arange(time.size)
+    quickest = np.flatnonzero(time <= np.sort(time)[:keep][-1])
     kept = np.union1d(quickest, pareto(time, memory))
     return kept[np.lexsort((memory[kept], time[kept]))]
 
@@ -165,8 +165,7 @@ def _kept(time: np.ndarray, memory: np.ndarray, keep: int) -> np.ndarray:
 def _obstacle(model: Transformer, seq: Real, global_batch: Real, ranks: Real) -> str:
     """What refuses most of the ways to write N as tp·cp·pp·dp."""
     sizes = _divisors(ranks)
-    few = _cross(_cross({"tp": sizes}, "cp", sizes), "pp", sizes)
-    few["dp"] = ranks / (few["tp"] * few["cp"] * few["pp"])
-    few = _where(few, few["dp"] == np.floor(few["dp"]))
+    few = _cross(_cross(_cross({"tp": sizes}, "cp", sizes), "pp", sizes), "dp", sizes)
+    few = _where(few, few["tp"] * few["cp"] * few["pp"] * few["dp"] == ranks)
     reasons = refusals(model, Layout(**few, global_batch=global_batch), seq, ranks)
     return max(reasons, key=lambda reason: np.sum(reason[1]))[0]

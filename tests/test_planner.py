@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distlib import planner
 from distlib.estimate import Stack, estimate
 from distlib.hardware import Cluster, interconnect, node
 from distlib.parallel import Layout, peak_memory, possible
@@ -52,14 +53,21 @@ def test_every_layout_that_can_exist_is_listed_once(model, seq, batch, ranks):
     assert set(found) == every(model, seq, batch, ranks)
 
 
-def test_a_search_in_small_blocks_finds_the_same(monkeypatch):
+def test_a_search_in_small_blocks_finds_the_same():
     whole = plan(LLAMA3_8B, cluster(4), 8192, 64, 64 * GB, STACK, keep=50)
-    monkeypatch.setattr("distlib.planner.BLOCK", 64)
-    pieces = plan(LLAMA3_8B, cluster(4), 8192, 64, 64 * GB, STACK, keep=50)
-    assert pieces.possible == whole.possible and pieces.fitting == whole.fitting
-    assert pieces.time[:50] == pytest.approx(whole.time[:50], rel=1e-12)
-    assert pieces.time[pieces.front] == pytest.approx(whole.time[whole.front], rel=1e-12)
-    assert pieces.memory[pieces.front] == pytest.approx(whole.memory[whole.front], rel=1e-12)
+    usual = planner.BLOCK
+    try:
+        for planner.BLOCK in (4, 1000):
+            pieces = plan(LLAMA3_8B, cluster(4), 8192, 64, 64 * GB, STACK, keep=50)
+            assert pieces.possible == whole.possible and pieces.fitting == whole.fitting
+            assert pieces.time[:50] == pytest.approx(whole.time[:50], rel=1e-12)
+            assert pieces.time[pieces.front] == pytest.approx(whole.time[whole.front], rel=1e-12)
+            assert pieces.memory[pieces.front] == pytest.approx(whole.memory[whole.front], rel=1e-12)
+        sizes = [8 * block.tp.size for block in layouts(LLAMA3_8B, 8192, 64, 32)]
+        assert sum(sizes) == whole.possible
+        assert len(sizes) > 2 and all(1000 <= size < 2000 for size in sizes[:-1]) and sizes[-1] < 2000
+    finally:
+        planner.BLOCK = usual
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=40))
@@ -102,6 +110,8 @@ def test_a_reason_is_given_when_nothing_fits_or_nothing_exists():
         plan(LLAMA3_405B, cluster(1), 8192, 8, 64 * GB, STACK)
     with pytest.raises(ValueError, match="no layout of 104 ranks can exist; most often dp·micro_batch does not divide"):
         plan(LLAMA3_405B, cluster(13), 8192, 7, 64 * GB, STACK)
+    with pytest.raises(ValueError, match="no layout of 8 ranks can exist; most often cp "):
+        plan(Transformer(layers=12, hidden=8, vocab=9, heads=8), cluster(1), 5, 1, 64 * GB, STACK)
 
 
 def test_the_smallest_bubble_is_not_the_quickest_plan():  # B18
