@@ -80,7 +80,7 @@ def stage_layers(layers: Real, layout: Layout, stage: Real) -> Real:
 
 def _divides(part: Real, total: Real) -> Real:
     share = np.divide(total, part)
-    return share == np.floor(share)
+    return share == np.rint(share)
 
 
 def refusals(model: Transformer, layout: Layout, seq: Real, ranks: Real) -> Iterator[tuple[str, Real]]:
