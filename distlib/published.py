@@ -461,7 +461,8 @@ def layout_sweep() -> LayoutSweep:
 
 @dataclass(frozen=True)
 class PublishedMemory:
-    """What the fullest rank holds of "states" (weights, gradients, optimiser), "activations", or at its "peak"."""
+    """What the fullest rank holds: "states" (weights, gradients, optimiser), "activations" or all at its "peak", in
+    bytes; or the "share" of its activations in those without recomputation and sequence parallelism."""
 
     study: str
     name: str
@@ -469,28 +470,28 @@ class PublishedMemory:
     layout: Layout
     seq: int
     quantity: str
-    bytes: float
+    value: float
     kind: str
     source: str
 
 
 @cache
 def published_memory() -> tuple[PublishedMemory, ...]:
-    """Figure 1 of Korthikanti et al. (2022), which its authors computed, and what Qi et al. (2024) measured.
+    """Figures 1 and 7 of Korthikanti et al. (2022), which their authors computed, and what Qi et al. (2024) measured.
 
     The latter do not state vocabulary, precision of gradients or attention: supposed are 50,304 words, 32-bit sums of
     gradients and a score matrix that is stored.
     """
     found = []
     for row in _rows("memory.csv"):
-        words = ("study", "model", "quantity", "gib", "kind", "source")
+        words = ("study", "model", "quantity", "value", "unit", "kind", "source")
         number = {name: int(value) for name, value in row.items() if name not in words}
-        seq = number.pop("seq")
+        seq, unit = number.pop("seq"), {"GiB": GiB, "percent": 0.01}[row["unit"]]
         shape = {name: number.pop(name) for name in ("layers", "hidden", "heads", "vocab")}
         found.append(
             PublishedMemory(
                 row["study"], row["model"], Transformer(**shape, positions=seq), Layout(**number, flash=0), seq,
-                row["quantity"], float(row["gib"]) * GiB, row["kind"], row["source"],
+                row["quantity"], float(row["value"]) * unit, row["kind"], row["source"],
             )
         )  # fmt: skip
     return tuple(found)
