@@ -107,7 +107,10 @@ def pareto(time: np.ndarray, memory: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Plans:
-    """The quickest layouts that fit, by rising time, and those of the front of time and memory."""
+    """The quickest layouts that fit, by rising time, and those of the front of time and memory.
+
+    `estimate(model, cluster, plans[:10], seq, stack)` has the terms of the ten quickest.
+    """
 
     layout: Layout
     time: np.ndarray  # s, a step

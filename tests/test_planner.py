@@ -98,6 +98,8 @@ def test_plans_are_the_quickest_that_fit_in_order_and_priced_by_the_laws():
     for index in (0, 7, int(plans.front[-1])):
         assert estimate(LLAMA3_8B, here, plans[index], 4096, STACK).total == pytest.approx(plans.time[index])
         assert peak_memory(LLAMA3_8B, plans[index], 4096) == pytest.approx(plans.memory[index])
+    terms = estimate(LLAMA3_8B, here, plans[:10], 4096, STACK)
+    assert terms.compute + terms.exposed + terms.bubble == pytest.approx(plans.time[:10])
     front = pareto(time[fits], held[fits])
     assert plans.time[plans.front] == pytest.approx(time[fits][front], rel=1e-12)
     assert plans.memory[plans.front] == pytest.approx(held[fits][front], rel=1e-12)
