@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-MODULES = ["alphabeta", "collectives", "checkpoint", "step", "overhead", "parallel", "sgd", "sharded"]
+MODULES = [
+    "alphabeta", "checkpoint", "collectives", "estimate", "overhead", "parallel", "planner", "sgd", "sharded",
+    "step", "transformer",
+]  # fmt: skip
 
 
 @pytest.mark.slow
