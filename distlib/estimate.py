@@ -69,7 +69,7 @@ SOURCES = {
 MEGATRON_A100 = Stack(0.813, 0.625, 0.6, 0.61, fitted=("product", "memory"))
 NEMO_H100 = Stack(0.744, 0.625, 0.535, 0.81, hop_overlap=1, fitted=("product",))
 FSDP_A100 = Stack(0.733, 0.420, 0.357, 0.61, loss=28, early_stop=1, fitted=("product", "memory", "attention"))
-FSDP_H100 = Stack(0.615, 0.341, 0.199, 0.81, loss=28, early_stop=1, fitted=("product", "memory", "attention"))
+FSDP_H100 = Stack(0.613, 0.341, 0.199, 0.81, loss=28, early_stop=1, fitted=("product", "memory", "attention"))
 
 
 # The parts of a step
@@ -111,8 +111,9 @@ class Estimate:
         return self.compute + self.exposed + self.bubble
 
     def step(self, ranks: Real) -> Step:
-        """The same as the four terms of Principle 10."""
-        return Step(self.compute * ranks, ranks, self.exposed + self.hidden, self.bubble, self.hidden)
+        """The same as the four terms of Principle 10; communications that are hidden at once count once."""
+        overlap = np.minimum(self.hidden, self.compute)
+        return Step(self.compute * ranks, ranks, self.exposed + overlap, self.bubble, overlap)
 
 
 @dataclass(frozen=True)
@@ -146,8 +147,8 @@ def _group(ranks: Real, stride: Real, machine: _Machine) -> tuple[Real, Real]:
     α adds up its hops, within nodes and between them. A group with r ranks in a node has r shares of the node's ports
     for its way out: β = min(inside, r·outside), and inside alone if it stays in one node.
     """
-    local = np.minimum(ranks, np.maximum(machine.node / stride, 1))
-    nodes = ranks / local
+    local = np.minimum(ranks, np.maximum(machine.node // stride, 1))
+    nodes = np.ceil(ranks / local)
     beta = np.where(nodes > 1, np.minimum(machine.inside, local * machine.outside), machine.inside)
     alpha = (nodes - 1) * machine.outside_alpha + (ranks - nodes) * machine.inside_alpha
     return alpha, (1 - 1 / ranks) / beta
@@ -161,7 +162,7 @@ def _gather(n: Real, group: tuple[Real, Real]) -> Real:
 
 def _exchange(n: Real, ranks: Real, stride: Real, machine: _Machine) -> Real:
     """An all-to-all of n bytes a rank: (N − 1)α, and the longer of what stays in the node and what leaves it."""
-    local = np.minimum(ranks, np.maximum(machine.node / stride, 1))
+    local = np.minimum(ranks, np.maximum(machine.node // stride, 1))
     away = (ranks - local) / ranks
     start = (local - 1) * machine.inside_alpha + (ranks - local) * machine.outside_alpha
     return start + n * np.maximum((local - 1) / ranks / machine.inside, away / machine.outside)
@@ -209,7 +210,8 @@ def parts(model: Transformer, cluster: Cluster, layout: Layout, seq: Real, stack
     n = m * np.where(ends, outer, inner)
 
     held = stage_held(model, layout, 0)
-    data, cover = _data(model, layout, held, rank, stack, work, inner)
+    free = np.maximum(work.backward - comm.hidden, 0)
+    data, cover = _data(model, layout, held, rank, stack, work.forward, free, inner)
     return Estimate(
         products=n * work.products,
         attention=n * work.attention,
@@ -375,13 +377,15 @@ def _vocabulary(model: Transformer, layout: Layout, seq: Real, rank: _Machine, s
 
 
 def _data(
-    model: Transformer, layout: Layout, held: Held, rank: _Machine, stack: Stack, work: _Work, layers: Real
-) -> tuple[Real, Real]:
+    model: Transformer, layout: Layout, held: Held, rank: _Machine, stack: Stack, forward: Real, back: Real,
+    layers: Real,
+) -> tuple[Real, Real]:  # fmt: skip
     """(exposed, hidden) time of the data-parallel ranks' exchange in the first stage, in s.
 
     Gradients are reduced once a step, with ZeRO-2 and 3 once a micro-batch; then weights (with ZeRO) or gradients are
-    gathered. What overlaps hides behind the backward pass of one micro-batch, and weights behind a forward pass; not
-    the embedding's part, which comes last. ZeRO-3 gathers each layer before it is used, forward and backward.
+    gathered. What overlaps hides behind the backward pass of one micro-batch (`back` a layer, less what hides there
+    already), and weights behind a forward pass; not the embedding's part, which comes last. ZeRO-3 gathers each
+    layer before it is used, forward and backward.
     """
     many, zero = layout.dp * layout.cp, layout.zero
     group = _group(many, layout.tp, rank)
@@ -395,12 +399,12 @@ def _data(
     weight = np.where(np.greater(zero, 0), WEIGHT, stack.gradient)
     reduces = np.where(np.greater(zero, 1), layout.microbatches, 1)
     whole = reduces * gather(stack.gradient) + gather(weight)
-    cover = layers * (reduces * work.backward + np.greater(zero, 0) * work.forward)
+    cover = layers * (reduces * back + np.greater(zero, 0) * forward)
     tail = _gather((stack.gradient + weight) * model.vocab * model.hidden / layout.tp, group)
     shown = np.minimum(np.maximum(whole - cover, tail), whole)
     if np.any(np.equal(zero, 3)):
         fetch, drop, count = gather(WEIGHT, layers), gather(stack.gradient, layers), layers * layout.microbatches
-        late = count * (_uncovered(fetch, work.forward) + _uncovered(fetch + drop, work.backward))
+        late = count * (_uncovered(fetch, forward) + _uncovered(fetch + drop, back))
         whole = np.where(np.equal(zero, 3), count * (2 * fetch + drop), whole)
         shown = np.where(np.equal(zero, 3), late, shown)
     shown = np.where(layout.dp_overlap, shown, whole)
