@@ -202,9 +202,9 @@ def parts(model: Transformer, cluster: Cluster, layout: Layout, seq: Real, stack
     comm = _layer_comm(model, layout, seq, rank, work, half)
     each = work.total + comm.exposed + stack.contention * comm.hidden
 
-    hop = np.greater(pp, 1) * 2 * v * _hop(model, layout, seq, rank, half)
+    hop = (pp > 1) * 2 * v * _hop(model, layout, seq, rank, half)
     words = _vocabulary(model, layout, seq, rank, stack) + 2 * half
-    inner = stage_layers(model.layers, layout, np.greater(pp, 2) * 1)
+    inner = stage_layers(model.layers, layout, np.where(pp > 2, 1, 0))
     outer = stage_layers(model.layers, layout, pp - 1)
     ends = outer * each + words >= inner * each
     n = m * np.where(ends, outer, inner)
@@ -218,7 +218,7 @@ def parts(model: Transformer, cluster: Cluster, layout: Layout, seq: Real, stack
         elementwise=n * work.elementwise,
         recomputation=n * work.again,
         vocabulary=m * ends * words,
-        optimiser=held.bytes(stack.update, layout, np.greater(layout.zero, 0)) / rank.memory,
+        optimiser=held.bytes(stack.update, layout, layout.zero > 0) / rank.memory,
         contention=stack.contention * (n * comm.hidden + cover),
         tensor=n * comm.tensor,
         context=n * comm.context,
@@ -259,7 +259,7 @@ def _layer_work(model: Transformer, layout: Layout, seq: Real, rank: _Machine, s
     expand = _product(tokens, (1 + model.gated) * model.ffn / tp, h, rank)
     contract = _product(tokens, h, model.ffn / tp, rank)
     wide, moved = tokens * model.ffn, 0.0
-    if np.any(np.greater(model.experts, 1)):
+    if np.any(model.experts > 1):
         sparse, per = model.expert_layers / model.layers, tokens * model.top_k * layout.ep / model.experts
         count, common = model.experts / layout.ep, model.shared * model.expert_ffn / tp
         inner = model.expert_ffn / tp
@@ -277,8 +277,8 @@ def _layer_work(model: Transformer, layout: Layout, seq: Real, rank: _Machine, s
     ahead, back = _elementwise(model, layout, tokens, wide, moved)
     ahead, back = ahead / rank.memory, back / rank.memory
     forward = once + scores + ahead
-    again = np.equal(layout.recompute, FULL) * (forward - stack.early_stop * contract)
-    again = again + np.equal(layout.recompute, SELECTIVE) * scores
+    again = (layout.recompute == FULL) * (forward - stack.early_stop * contract)
+    again = again + (layout.recompute == SELECTIVE) * scores
     return _Work(attend, expand, products, scores + gradient, ahead + back, again, forward, scores)
 
 
@@ -338,7 +338,7 @@ def _layer_comm(model: Transformer, layout: Layout, seq: Real, rank: _Machine, w
     gradients. Experts: two all-to-alls each pass, exposed.
     """
     tp, cp, split = layout.tp, layout.cp, layout.sequence_parallel
-    passes, sends = 1 + np.equal(layout.recompute, FULL), 2 * layout.micro_batch * seq / cp * model.hidden
+    passes, sends = 1 + (layout.recompute == FULL), 2 * layout.micro_batch * seq / cp * model.hidden
     reduce = (2 - split) * half
     late = _uncovered(reduce, work.attend) + _uncovered(reduce, work.expand)
     late = late + split * (_uncovered(half, work.attend) + _uncovered(half, work.expand) + 2 * half)
@@ -347,7 +347,7 @@ def _layer_comm(model: Transformer, layout: Layout, seq: Real, rank: _Machine, w
     tensor, hidden = 4 * passes * half + late, whole - late
 
     context = experts = 0.0
-    if np.any(np.greater(cp, 1)):
+    if np.any(cp > 1):
         alpha, beta = _link(cp, tp, rank)
         ring = (cp - 1) * alpha, (cp - 1) * 2 * sends * model.kv_share / tp / beta
         rest = (cp - 1) / cp
@@ -355,7 +355,7 @@ def _layer_comm(model: Transformer, layout: Layout, seq: Real, rank: _Machine, w
         shown = _uncovered(ahead, rest * work.scores), _uncovered(back, rest * (work.attention - work.scores))
         context = passes * shown[0] + shown[1]
         hidden = hidden + passes * ahead + back - context
-    if np.any(np.greater(model.experts, 1)):
+    if np.any(model.experts > 1):
         buffer = sends * model.top_k / np.where(split, tp, 1)
         trips = 2 * (passes + 1) * model.expert_layers / model.layers
         experts = trips * _exchange(buffer, layout.ep, tp * cp, rank)
@@ -389,24 +389,24 @@ def _data(
     """
     many, zero = layout.dp * layout.cp, layout.zero
     group = _group(many, layout.tp, rank)
-    moe = np.any(np.greater(model.experts, 1))
+    moe = np.any(model.experts > 1)
     expert_group = _group(many / layout.ep, layout.tp * layout.cp * layout.ep, rank) if moe else group
 
     def gather(each: Real, share: Real = 1) -> Real:
         time = _gather(each * held.shared / share, group)
         return time + _gather(each * held.experts / share, expert_group) if moe else time
 
-    weight = np.where(np.greater(zero, 0), WEIGHT, stack.gradient)
-    reduces = np.where(np.greater(zero, 1), layout.microbatches, 1)
+    weight = np.where(zero > 0, WEIGHT, stack.gradient)
+    reduces = np.where(zero > 1, layout.microbatches, 1)
     whole = reduces * gather(stack.gradient) + gather(weight)
-    cover = layers * (reduces * back + np.greater(zero, 0) * forward)
+    cover = layers * (reduces * back + (zero > 0) * forward)
     tail = _gather((stack.gradient + weight) * model.vocab * model.hidden / layout.tp, group)
     shown = np.minimum(np.maximum(whole - cover, tail), whole)
-    if np.any(np.equal(zero, 3)):
+    if np.any(zero == 3):
         fetch, drop, count = gather(WEIGHT, layers), gather(stack.gradient, layers), layers * layout.microbatches
         late = count * (_uncovered(fetch, forward) + _uncovered(fetch + drop, back))
-        whole = np.where(np.equal(zero, 3), count * (2 * fetch + drop), whole)
-        shown = np.where(np.equal(zero, 3), late, shown)
+        whole = np.where(zero == 3, count * (2 * fetch + drop), whole)
+        shown = np.where(zero == 3, late, shown)
     shown = np.where(layout.dp_overlap, shown, whole)
     return shown, whole - shown
 

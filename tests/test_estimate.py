@@ -38,6 +38,7 @@ LLAMA = Transformer(layers=80, hidden=8192, vocab=128256, heads=64, kv_heads=8, 
                     dropout=0)  # fmt: skip
 SPARSE = Transformer(layers=32, hidden=4096, vocab=32000, heads=32, kv_heads=8, ffn=14336, gated=1, biases=0, tied=0,
                      dropout=0, experts=8, top_k=2)  # fmt: skip
+SHARED = replace(SPARSE, experts=16, top_k=3, shared=2, expert_ffn=2048, dense_layers=4)
 SEQ = 2048
 FREE = 1e40  # a rate that costs nothing
 IDEAL = Stack(1, 1, 1, 1, backward=1, contention=0, accumulation=0, loss=0, update=0)
@@ -73,7 +74,7 @@ def messages(model, layout, seq):
 
 
 @pytest.mark.parametrize("recompute", [NONE, SELECTIVE, FULL])
-@pytest.mark.parametrize("model", [GPT, replace(LLAMA, dropout=1), SPARSE])
+@pytest.mark.parametrize("model", [GPT, replace(LLAMA, dropout=1), SPARSE, SHARED])
 def test_on_a_machine_that_only_computes_the_step_is_the_hardware_flops_over_the_peak(model, recompute):
     layout = Layout(tp=2, dp=4, micro_batch=2, global_batch=64, recompute=recompute, flash=0)
     tokens = 64 * SEQ
@@ -83,7 +84,7 @@ def test_on_a_machine_that_only_computes_the_step_is_the_hardware_flops_over_the
     assert found.total == pytest.approx((hardware_flops(model, SEQ, tokens, recompute) - router) / rate, rel=3e-4)
     assert found.vocabulary == pytest.approx(logit_flops(model, tokens) / rate)
     assert found.attention == pytest.approx(attention_flops(model.layers, model.hidden, SEQ, tokens) / rate)
-    assert found.recomputation == pytest.approx(recomputed_flops(model, SEQ, tokens, recompute) / rate, rel=3e-4)
+    assert found.recomputation == pytest.approx(recomputed_flops(model, SEQ, tokens, recompute) / rate, rel=5e-4)
     assert found.exposed == pytest.approx(0, abs=1e-12 * found.total)
 
 
@@ -115,6 +116,21 @@ def test_products_of_few_rows_are_bound_by_memory():
     assert found.products == pytest.approx(3 * bytes / BYTES)
 
 
+def test_experts_read_the_weights_that_a_rank_holds_for_the_tokens_that_reach_it():
+    few = Layout(tp=2, dp=4, ep=4, micro_batch=1, global_batch=4)
+    model = replace(SHARED, layers=1, dense_layers=0, vocab=1)
+    found = parts(model, MEMORY, few, 8, replace(IDEAL, accumulation=8))
+    h, inner, tokens = 4096, 2048 / 2, 8
+
+    def moved(rows, inside, count=1):
+        return 2 * count * (2 * (rows * (2 * inside + h) + 2 * inside * h) + 2 * (rows * (h + inside) + inside * h)) / 2
+
+    attend = 2 * (tokens * (h * 1.5 / 2 + h) + h * 1.5 / 2 * h) + 2 * (tokens * (h / 2 + h) + h * h / 2)
+    bytes = attend + moved(tokens * 3 * 4 / 16, inner, 4) + moved(tokens, 2 * inner)
+    held = layer_held(model, few)
+    assert found.products == pytest.approx((3 * bytes + 8 * (held.shared + held.experts)) / BYTES)
+
+
 # Bytes
 
 
@@ -132,7 +148,7 @@ def elementwise_bytes(h, ffn, dropout, gated, biases, qkv, expanded, tokens, spl
     return tokens * (whole * h / split + part / tp)
 
 
-@pytest.mark.parametrize("model", [GPT, LLAMA, replace(GPT, gated=1, biases=0)])
+@pytest.mark.parametrize("model", [GPT, LLAMA, replace(GPT, gated=1, biases=0), replace(LLAMA, biases=1)])
 @pytest.mark.parametrize("split", [0, 1])
 def test_element_wise_work_moves_the_bytes_of_its_operations(model, split):
     layout = Layout(tp=4, dp=2, micro_batch=2, global_batch=64, sequence_parallel=split)
@@ -186,6 +202,31 @@ def test_tensor_parallel_sends_an_all_reduce_twice_each_pass():
     assert parts(GPT, LINKS, replace(layout, recompute=FULL), SEQ, IDEAL).tensor == pytest.approx(8 * 48 * 6 * one)
     assert parts(GPT, LINKS, replace(layout, sequence_parallel=1), SEQ, IDEAL).tensor == pytest.approx(8 * 48 * 5 * one)
     assert parts(GPT, LINKS, replace(layout, tp=1, dp=8), SEQ, IDEAL).tensor == 0
+
+
+def test_context_parallel_ranks_share_tokens_and_with_them_messages_and_products():
+    layout = Layout(tp=4, pp=2, dp=1, micro_batch=2, global_batch=16)
+    split = replace(layout, cp=2)
+    for cluster, names in ((LINKS, "tensor vocabulary"), (ARITHMETIC, "products vocabulary"), (MEMORY, "elementwise")):
+        whole, half = (parts(GPT, cluster, x, SEQ, IDEAL) for x in (layout, split))
+        for name in names.split():
+            assert getattr(half, name) == pytest.approx(getattr(whole, name) / 2), name
+    crossing = machine(nodes=2, peak=FREE, memory=FREE, inside=FREE, alpha=0, start=0)
+    hop = parts(GPT, crossing, split, SEQ, IDEAL).hops
+    assert hop == pytest.approx(8 * 2 * messages(GPT, split, SEQ) / 4 / OUTSIDE)
+    assert parts(GPT, crossing, layout, SEQ, IDEAL).hops == 0
+    assert parts(GPT, crossing, replace(layout, dp=2), SEQ, IDEAL).hops == pytest.approx(hop)
+    many = Layout(tp=4, cp=2, dp=4, micro_batch=2, global_batch=16)
+    held = stage_held(GPT, many, 0).shared
+    found = parts(GPT, replace(crossing, nodes=4), many, SEQ, IDEAL).data
+    assert found == pytest.approx(ring_all_reduce(4 * held, 8, Link(0, 2 * OUTSIDE)))
+
+
+def test_a_group_that_fills_no_node_still_counts_its_nodes():
+    one = replace(GPT, layers=1, vocab=1)
+    layout = Layout(dp=12, micro_batch=1, global_batch=12)
+    found = parts(one, machine(nodes=2, peak=FREE, memory=FREE, inside=FREE, outside=FREE), layout, SEQ, IDEAL)
+    assert found.data == pytest.approx(2 * (2.7e-6 + 10 * 0.47e-6), rel=1e-3)
 
 
 def test_overlap_hides_the_reduction_of_input_gradients_behind_products_and_no_more():
@@ -290,6 +331,8 @@ def test_exposed_data_parallel_time_lies_between_what_cannot_hide_and_all_of_it(
             assert over.data >= max(bare.data - micro, last) - 1e-12
             assert over.data <= bare.data * (1 + 1e-12)
             assert over.data + over.hidden == pytest.approx(bare.data + bare.hidden)
+            if peak == 1e11:
+                assert over.data == pytest.approx(last)
     assert over.data == pytest.approx(bare.data)
 
 
@@ -309,6 +352,17 @@ def test_gradients_hide_behind_one_backward_pass_and_weights_also_behind_a_forwa
     assert split.data == pytest.approx(ring_all_gather(6 * held, 4, own) - backward - forward)
     many = parts(model, cluster, replace(layout, zero=2), SEQ, stack)
     assert many.data == pytest.approx(ring_all_gather((16 * 4 + 2) * held, 4, own) - 16 * backward - forward)
+
+
+def test_work_hides_one_communication_at_a_time():
+    cluster = machine(nodes=4, peak=2e14, memory=FREE, alpha=0, start=0)
+    layout = Layout(tp=8, dp=4, micro_batch=1, global_batch=64, dp_overlap=1)
+    stack = replace(IDEAL, fabric=0.25)
+    alone = parts(GPT, cluster, layout, SEQ, stack)
+    both = parts(GPT, cluster, replace(layout, tp_overlap=1), SEQ, stack)
+    hidden = (alone.tensor - both.tensor) / 16
+    assert hidden > 0
+    assert both.data - alone.data == pytest.approx(hidden)
 
 
 def test_zero_3_gathers_weights_twice_and_reduces_gradients_each_micro_batch():
@@ -337,6 +391,20 @@ def test_zero_3_hides_a_layer_behind_its_own_passes():
     late = max(fetch - (dense + causal) / 3, 0) + max(fetch + drop - (2 * dense + 2.5 * causal) / 3, 0)
     assert 0 < late < 2 * fetch + drop
     assert parts(GPT, cluster, layout, SEQ, stack).data == pytest.approx(48 * late)
+
+
+def test_zero_3_gathers_experts_among_their_replicas():
+    layout = Layout(tp=2, dp=16, ep=4, micro_batch=1, global_batch=16, zero=3)
+    cluster = machine(nodes=4, peak=FREE, memory=FREE, alpha=0, start=0)
+    held = stage_held(SPARSE, layout, 0)
+    found = parts(SPARSE, cluster, layout, SEQ, IDEAL).data
+    assert found == pytest.approx(ring_all_gather(8 * held.shared, 16, Link(0, 4 * OUTSIDE))
+                                  + ring_all_gather(8 * held.experts, 4, Link(0, OUTSIDE)))  # fmt: skip
+    deep = replace(layout, cp=2)
+    held = stage_held(SPARSE, deep, 0)
+    found = parts(SPARSE, replace(cluster, nodes=8), deep, SEQ, IDEAL).data
+    assert found == pytest.approx(ring_all_gather(8 * held.shared, 32, Link(0, 4 * OUTSIDE))
+                                  + ring_all_gather(8 * held.experts, 8, Link(0, OUTSIDE)))  # fmt: skip
 
 
 def test_context_parallel_sends_keys_and_values_round_a_ring_behind_attention():
@@ -380,6 +448,14 @@ def test_experts_cost_two_exchanges_each_pass_on_the_level_of_their_group():
     start = parts(SPARSE, machine(nodes=4, peak=FREE, memory=FREE, inside=FREE, outside=FREE), far, SEQ, IDEAL)
     assert start.experts == pytest.approx(4 * 32 * 4 * (1 * 0.47e-6 + 6 * 2.7e-6))
     assert parts(GPT, LINKS, replace(near, ep=1), SEQ, IDEAL).experts == 0
+    apart = Layout(tp=8, cp=2, dp=4, ep=4, micro_batch=2, global_batch=64)
+    cluster = machine(nodes=8, peak=FREE, memory=FREE, inside=FREE, outside=FREE)
+    assert parts(SPARSE, cluster, apart, SEQ, IDEAL).experts == pytest.approx(8 * 32 * 4 * 3 * 2.7e-6)
+    dense = replace(SHARED, experts=8, top_k=2, shared=0, expert_ffn=14336, dense_layers=8)
+    assert parts(dense, LINKS, near, SEQ, IDEAL).experts == pytest.approx(found.experts * 24 / 32)
+    pair = Layout(tp=2, cp=2, dp=4, ep=4, micro_batch=2, global_batch=64)
+    split = parts(SPARSE, replace(LINKS, nodes=2), pair, SEQ, IDEAL).experts
+    assert split == pytest.approx(8 * 32 * 4 * buffer / 2 * 2 / 4 / OUTSIDE)
 
 
 def test_experts_gradients_are_reduced_among_their_own_replicas():
@@ -408,6 +484,17 @@ def test_without_ends_and_hops_the_bubble_is_its_law():
         found = parts(model, ARITHMETIC, Layout(pp=pp, virtual=v, global_batch=m), SEQ, IDEAL)
         ideal = found.products + found.attention
         assert found.bubble == pytest.approx(ideal * bubble_over_ideal(pp, m, v), rel=1e-6)
+
+
+def test_the_bubble_repeats_all_that_a_layer_takes():
+    model = replace(LLAMA, vocab=1)
+    layout = Layout(tp=4, cp=2, pp=4, virtual=5, micro_batch=1, global_batch=16, recompute=FULL, tp_overlap=1)
+    cluster = machine(nodes=4, outside=FREE, start=0)
+    found = parts(model, cluster, layout, 8192, replace(NEMO_H100, update=0, loss=0))
+    layers = found.total - found.bubble - found.vocabulary - found.hops - found.data
+    assert min(found.contention, found.tensor, found.recomputation) > 0
+    hops = found.hops + (found.hidden - found.contention / NEMO_H100.contention)
+    assert found.bubble == pytest.approx(3 / 5 / 16 * (layers + hops))
 
 
 def test_activations_travel_twice_a_chunk_and_micro_batch_and_fill_the_pipeline():
@@ -486,6 +573,15 @@ def test_the_parts_add_up_and_are_the_terms_of_principle_10():
     assert step.sync == pytest.approx(found.bubble)
     assert step.share == pytest.approx(found.compute)
     assert step.exposed == pytest.approx(found.exposed + found.bubble)
+
+
+def test_hidden_communication_counts_once_as_overlap():
+    both = Estimate(products=1.0, attention=0, elementwise=0, recomputation=0, vocabulary=0, optimiser=0, contention=0,
+                    tensor=0.5, context=0, experts=0, hops=0, data=0, bubble=0.25, hidden=3.0)  # fmt: skip
+    step = both.step(4)
+    assert (step.total, step.overlap, step.comm, step.compute) == (1.75, 1.0, 1.5, 4.0)
+    part = replace(both, hidden=0.5).step(4)
+    assert (part.total, part.overlap, part.comm) == (1.75, 0.5, 1.0)
 
 
 def test_a_faster_machine_of_the_same_proportions_scales_every_part():
