@@ -44,7 +44,7 @@ class Stack:
     loss: Real = 52  # bytes a logit, forward and backward
     update: Real = 58  # bytes a parameter, of the optimiser
     gradient: Real = 4  # bytes of a gradient that is reduced
-    hop_overlap: Real = 0  # 1: activations travel between stages beside other work
+    hop_overlap: Real = 0  # 1: with interleaving, activations travel between stages beside other work
     early_stop: Real = 0  # 1: full recomputation leaves a layer's last product out, as its output is not needed
     fitted: tuple[str, ...] = ()  # the constants that were fitted to published steps; all others were fixed before
 
@@ -52,8 +52,8 @@ class Stack:
 #: Where the constants that are not fitted come from.
 SOURCES = {
     "memory": "H100, NeMo: taken over from the fit on A100",
-    "attention": "H100: cuDNN, causal, 128 wide, 8k, 529 TFLOP/s (Shah et al. 2024); A100: within FlashAttention-2's "
-                 "50 to 73 %",
+    "attention": "H100: cuDNN, causal, 128 wide, 8k, 529 TFLOP/s (Shah et al. 2024); Megatron-LM on A100: assumed, "
+                 "for planning, as no row uses it",
     "fabric": "A100: all-reduce of 1 GB over 1,024 ranks, polaris_1024_all_reduce; H100: h100x_10n8_reduce_scatter",
     "backward": "318 over 370 TFLOP/s: FlashAttention-2 on H100, 128 wide, 8k (Shah et al. 2024)",
     "contention": "mean slowdown by overlap, A100, H100 and others (Lee et al. 2025)",
@@ -61,7 +61,7 @@ SOURCES = {
     "loss": "counted: the operations of Megatron-LM's vocabulary-parallel cross-entropy in 32 bits; of PyTorch's, 28",
     "update": "counted: Adam 28, unscaling 6, norm, clipping and test for overflow 16, copies 6, zeroing 2",
     "gradient": "in the data, by run: 2 in fp16 (2021), else 4",
-    "hop_overlap": "NeMo: overlapped sends with interleaving; Megatron-LM before 2023: none",
+    "hop_overlap": "NeMo's documentation, communication overlap; none in Megatron-LM of 2021",
     "early_stop": "PyTorch's checkpoint without reentry stops when all it needs is there; Megatron-LM's does not",
 }  # fmt: skip
 
@@ -202,7 +202,7 @@ def parts(model: Transformer, cluster: Cluster, layout: Layout, seq: Real, stack
     comm = _layer_comm(model, layout, seq, rank, work, half)
     each = work.total + comm.exposed + stack.contention * comm.hidden
 
-    hop = (pp > 1) * 2 * v * _hop(model, layout, seq, rank, half)
+    hop, beside = (pp > 1) * 2 * v * _hop(model, layout, seq, rank, half), stack.hop_overlap * (v > 1)
     words = _vocabulary(model, layout, seq, rank, stack) + 2 * half
     inner = stage_layers(model.layers, layout, np.where(pp > 2, 1, 0))
     outer = stage_layers(model.layers, layout, pp - 1)
@@ -223,10 +223,10 @@ def parts(model: Transformer, cluster: Cluster, layout: Layout, seq: Real, stack
         tensor=n * comm.tensor,
         context=n * comm.context,
         experts=n * comm.experts,
-        hops=m * (1 - stack.hop_overlap) * hop,
+        hops=m * (1 - beside) * hop,
         data=data,
         bubble=(pp - 1) / v * (inner * each + hop),
-        hidden=n * comm.hidden + cover + m * stack.hop_overlap * hop,
+        hidden=n * comm.hidden + cover + m * beside * hop,
     )
 
 

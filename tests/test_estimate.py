@@ -74,7 +74,7 @@ def messages(model, layout, seq):
 
 
 @pytest.mark.parametrize("recompute", [NONE, SELECTIVE, FULL])
-@pytest.mark.parametrize("model", [GPT, replace(LLAMA, dropout=1), SPARSE, SHARED])
+@pytest.mark.parametrize("model", [GPT, replace(LLAMA, dropout=1), SPARSE, SHARED, replace(SPARSE, experts=2, top_k=1)])
 def test_on_a_machine_that_only_computes_the_step_is_the_hardware_flops_over_the_peak(model, recompute):
     layout = Layout(tp=2, dp=4, micro_batch=2, global_batch=64, recompute=recompute, flash=0)
     tokens = 64 * SEQ
@@ -214,7 +214,7 @@ def test_context_parallel_ranks_share_tokens_and_with_them_messages_and_products
     crossing = machine(nodes=2, peak=FREE, memory=FREE, inside=FREE, alpha=0, start=0)
     hop = parts(GPT, crossing, split, SEQ, IDEAL).hops
     assert hop == pytest.approx(8 * 2 * messages(GPT, split, SEQ) / 4 / OUTSIDE)
-    assert parts(GPT, crossing, layout, SEQ, IDEAL).hops == 0
+    assert parts(GPT, crossing, layout, SEQ, IDEAL).hops < 1e-20
     assert parts(GPT, crossing, replace(layout, dp=2), SEQ, IDEAL).hops == pytest.approx(hop)
     many = Layout(tp=4, cp=2, dp=4, micro_batch=2, global_batch=16)
     held = stage_held(GPT, many, 0).shared
@@ -467,6 +467,14 @@ def test_experts_gradients_are_reduced_among_their_own_replicas():
                                   + ring_all_reduce(4 * held.experts, 4, Link(0, OUTSIDE)))  # fmt: skip
 
 
+def test_the_function_of_the_experts_works_on_the_tokens_that_pass_them():
+    layout = Layout(tp=2, dp=8, ep=8, micro_batch=1, global_batch=8)
+    found = parts(SHARED, MEMORY, layout, SEQ, IDEAL).elementwise
+    width = (4 * 14336 + 28 * 5 * 2048) / 32
+    bytes = elementwise_bytes(4096, width, 0, 1, 0, 0, 0, SEQ, 1, 2) + 28 / 32 * 2 * 8 * SEQ * 3 * 4096 / 2
+    assert found == pytest.approx(32 * bytes / BYTES)
+
+
 def test_tokens_sent_to_experts_are_moved_in_memory_too():
     layout = Layout(dp=8, ep=8, micro_batch=1, global_batch=8)
     dense = replace(SPARSE, experts=1, top_k=1, ffn=2 * 14336)
@@ -486,15 +494,17 @@ def test_without_ends_and_hops_the_bubble_is_its_law():
         assert found.bubble == pytest.approx(ideal * bubble_over_ideal(pp, m, v), rel=1e-6)
 
 
-def test_the_bubble_repeats_all_that_a_layer_takes():
-    model = replace(LLAMA, vocab=1)
-    layout = Layout(tp=4, cp=2, pp=4, virtual=5, micro_batch=1, global_batch=16, recompute=FULL, tp_overlap=1)
-    cluster = machine(nodes=4, outside=FREE, start=0)
-    found = parts(model, cluster, layout, 8192, replace(NEMO_H100, update=0, loss=0))
+@pytest.mark.parametrize("model", [LLAMA, replace(SPARSE, experts=2, top_k=1)])
+def test_the_bubble_repeats_all_that_a_layer_takes(model):
+    layout = Layout(tp=2, cp=2, pp=4, dp=2, ep=1 if model is LLAMA else 2, virtual=4, micro_batch=1, global_batch=32,
+                    recompute=FULL, tp_overlap=1)  # fmt: skip
+    cluster = machine(nodes=4, inside=5e9, outside=FREE, start=0)
+    found = parts(replace(model, vocab=1), cluster, layout, 8192, replace(NEMO_H100, update=0, loss=0))
     layers = found.total - found.bubble - found.vocabulary - found.hops - found.data
-    assert min(found.contention, found.tensor, found.recomputation) > 0
+    assert min(found.contention, found.tensor, found.context, found.recomputation) > 0
+    assert (found.experts > 0) == (model is not LLAMA)
     hops = found.hops + (found.hidden - found.contention / NEMO_H100.contention)
-    assert found.bubble == pytest.approx(3 / 5 / 16 * (layers + hops))
+    assert found.bubble == pytest.approx(3 / 4 / 16 * (layers + hops))
 
 
 def test_activations_travel_twice_a_chunk_and_micro_batch_and_fill_the_pipeline():
@@ -504,6 +514,8 @@ def test_activations_travel_twice_a_chunk_and_micro_batch_and_fill_the_pipeline(
     hop = 2.7e-6 + messages(GPT, layout, SEQ) / 8 / OUTSIDE
     assert found.hops == pytest.approx(8 * 2 * 3 * hop)
     assert found.bubble == pytest.approx(3 / 3 * 2 * 3 * hop)
+    single = replace(layout, virtual=1)
+    assert parts(GPT, cluster, single, SEQ, replace(IDEAL, hop_overlap=1)).hops == pytest.approx(8 * 2 * hop)
     hidden = parts(GPT, cluster, layout, SEQ, replace(IDEAL, hop_overlap=1))
     assert hidden.hops == 0
     assert hidden.hidden == pytest.approx(found.hops)
@@ -562,11 +574,14 @@ def test_many_layouts_at_once_are_the_same_as_one_by_one():
             assert values[i] == pytest.approx(getattr(alone, field.name), rel=1e-12), field.name
 
 
-def test_the_parts_add_up_and_are_the_terms_of_principle_10():
+@pytest.mark.parametrize("experts", [1, 4])
+def test_the_parts_add_up_and_are_the_terms_of_principle_10(experts):
     many, cluster = layouts(200), machine(nodes=128, name="DGX H100")
-    found = parts(LLAMA, cluster, many, 4096, NEMO_H100)
+    many, model = replace(many, ep=experts), replace(LLAMA, experts=experts, top_k=1)
+    found = parts(model, cluster, many, 4096, NEMO_H100)
     values = {f.name: getattr(found, f.name) for f in fields(Estimate)}
     assert all(np.all(v >= 0) for v in values.values())
+    assert all(np.any(v > 0) for k, v in values.items() if k != "experts" or experts > 1)
     assert found.total == pytest.approx(sum(v for k, v in values.items() if k != "hidden"))
     step = found.step(many.ranks)
     assert step.total == pytest.approx(found.total)
