@@ -39,6 +39,7 @@ LLAMA = Transformer(layers=80, hidden=8192, vocab=128256, heads=64, kv_heads=8, 
 SPARSE = Transformer(layers=32, hidden=4096, vocab=32000, heads=32, kv_heads=8, ffn=14336, gated=1, biases=0, tied=0,
                      dropout=0, experts=8, top_k=2)  # fmt: skip
 SHARED = replace(SPARSE, experts=16, top_k=3, shared=2, expert_ffn=2048, dense_layers=4)
+TWO = replace(SPARSE, experts=2, expert_ffn=4096)
 SEQ = 2048
 FREE = 1e40  # a rate that costs nothing
 IDEAL = Stack(1, 1, 1, 1, backward=1, contention=0, accumulation=0, loss=0, update=0)
@@ -74,7 +75,7 @@ def messages(model, layout, seq):
 
 
 @pytest.mark.parametrize("recompute", [NONE, SELECTIVE, FULL])
-@pytest.mark.parametrize("model", [GPT, replace(LLAMA, dropout=1), SPARSE, SHARED, replace(SPARSE, experts=2, top_k=1)])
+@pytest.mark.parametrize("model", [GPT, replace(LLAMA, dropout=1), SPARSE, SHARED, TWO])
 def test_on_a_machine_that_only_computes_the_step_is_the_hardware_flops_over_the_peak(model, recompute):
     layout = Layout(tp=2, dp=4, micro_batch=2, global_batch=64, recompute=recompute, flash=0)
     tokens = 64 * SEQ
@@ -458,13 +459,15 @@ def test_experts_cost_two_exchanges_each_pass_on_the_level_of_their_group():
     assert split == pytest.approx(8 * 32 * 4 * buffer / 2 * 2 / 4 / OUTSIDE)
 
 
-def test_experts_gradients_are_reduced_among_their_own_replicas():
-    layout = Layout(dp=32, ep=8, micro_batch=1, global_batch=32)
+@pytest.mark.parametrize("experts", [2, 8])
+def test_experts_gradients_are_reduced_among_their_own_replicas(experts):
+    model, layout = replace(SPARSE, experts=experts), Layout(dp=32, ep=experts, micro_batch=1, global_batch=32)
     cluster = machine(nodes=4, peak=FREE, memory=FREE, alpha=0, start=0)
-    held = stage_held(SPARSE, layout, 0)
-    found = parts(SPARSE, cluster, layout, SEQ, IDEAL).data
+    held = stage_held(model, layout, 0)
+    found = parts(model, cluster, layout, SEQ, IDEAL).data
+    rails = Link(0, 8 // experts * OUTSIDE)
     assert found == pytest.approx(ring_all_reduce(4 * held.shared, 32, Link(0, 8 * OUTSIDE))
-                                  + ring_all_reduce(4 * held.experts, 4, Link(0, OUTSIDE)))  # fmt: skip
+                                  + ring_all_reduce(4 * held.experts, 32 // experts, rails))  # fmt: skip
 
 
 def test_the_function_of_the_experts_works_on_the_tokens_that_pass_them():
@@ -517,7 +520,7 @@ def test_activations_travel_twice_a_chunk_and_micro_batch_and_fill_the_pipeline(
     single = replace(layout, virtual=1)
     assert parts(GPT, cluster, single, SEQ, replace(IDEAL, hop_overlap=1)).hops == pytest.approx(8 * 2 * hop)
     hidden = parts(GPT, cluster, layout, SEQ, replace(IDEAL, hop_overlap=1))
-    assert hidden.hops == 0
+    assert hidden.hops == parts(GPT, cluster, replace(layout, virtual=2), SEQ, replace(IDEAL, hop_overlap=1)).hops == 0
     assert hidden.hidden == pytest.approx(found.hops)
     assert hidden.bubble == found.bubble
     assert parts(GPT, cluster, replace(layout, pp=1, virtual=1, dp=4), SEQ, IDEAL).hops == 0
@@ -541,6 +544,8 @@ def test_the_output_head_slows_the_last_stage_unless_layers_made_room_for_it():
     tight = parts(replace(GPT, layers=62, vocab=512000), ARITHMETIC, Layout(tp=8, pp=4, global_batch=8), SEQ, IDEAL)
     assert tight.products == pytest.approx(8 * 15 * 6 * 12 * 6144**2 * SEQ / 8 / PEAK)
     assert tight.bubble == pytest.approx(3 / 8 * (room.products + room.attention))
+    odd = parts(replace(GPT, layers=61), ARITHMETIC, Layout(tp=8, pp=3, global_batch=9), SEQ, IDEAL)
+    assert odd.products == pytest.approx(9 * 21 * 6 * 12 * 6144**2 * SEQ / 8 / PEAK)
     two = parts(replace(GPT, layers=62), ARITHMETIC, Layout(tp=8, pp=2, global_batch=8), SEQ, IDEAL)
     assert two.products == pytest.approx(8 * 31 * 6 * 12 * 6144**2 * SEQ / 8 / PEAK)
 
