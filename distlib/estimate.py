@@ -147,7 +147,7 @@ def _group(ranks: Real, stride: Real, machine: _Machine) -> tuple[Real, Real]:
     α adds up its hops, within nodes and between them. A group with r ranks in a node has r shares of the node's ports
     for its way out: β = min(inside, r·outside), and inside alone if it stays in one node.
     """
-    local = np.minimum(ranks, np.maximum(machine.node // stride, 1))
+    local = np.minimum(ranks, np.maximum(np.floor(machine.node / stride), 1))
     nodes = np.ceil(ranks / local)
     beta = np.where(nodes > 1, np.minimum(machine.inside, local * machine.outside), machine.inside)
     alpha = (nodes - 1) * machine.outside_alpha + (ranks - nodes) * machine.inside_alpha
@@ -162,7 +162,7 @@ def _gather(n: Real, group: tuple[Real, Real]) -> Real:
 
 def _exchange(n: Real, ranks: Real, stride: Real, machine: _Machine) -> Real:
     """An all-to-all of n bytes a rank: (N − 1)α, and the longer of what stays in the node and what leaves it."""
-    local = np.minimum(ranks, np.maximum(machine.node // stride, 1))
+    local = np.minimum(ranks, np.maximum(np.floor(machine.node / stride), 1))
     away = (ranks - local) / ranks
     start = (local - 1) * machine.inside_alpha + (ranks - local) * machine.outside_alpha
     return start + n * np.maximum((local - 1) / ranks / machine.inside, away / machine.outside)
