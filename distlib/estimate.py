@@ -419,7 +419,7 @@ def predicted(runs: StepTimes, cluster: Cluster, stack: Stack) -> np.ndarray:
     return parts(runs.model, cluster, runs.layout, runs.seq, replace(stack, gradient=runs.gradient)).total
 
 
-def fit(runs: StepTimes, cluster: Cluster, stack: Stack) -> Stack:
+def fit_stack(runs: StepTimes, cluster: Cluster, stack: Stack) -> Stack:
     """The stack with the least Σ ln²(predicted/measured) over its `fitted` constants, from its own as the start."""
     from scipy.optimize import least_squares
 
@@ -439,5 +439,5 @@ def left_out(runs: StepTimes, cluster: Cluster, stack: Stack, groups: np.ndarray
     times = np.empty(len(runs))
     for name in dict.fromkeys(groups):
         out = groups == name
-        times[out] = predicted(runs.where(out), cluster, fit(runs.where(~out), cluster, stack))
+        times[out] = predicted(runs.where(out), cluster, fit_stack(runs.where(~out), cluster, stack))
     return times

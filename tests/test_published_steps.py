@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from distlib.estimate import FSDP_A100, FSDP_H100, MEGATRON_A100, NEMO_H100, fit, left_out, predicted
+from distlib.estimate import FSDP_A100, FSDP_H100, MEGATRON_A100, NEMO_H100, fit_stack, left_out, predicted
 from distlib.hardware import Cluster, node
 from distlib.parallel import possible
 from distlib.published import peer_step_times, step_times, sweep
@@ -74,7 +74,7 @@ def test_peers_predict_the_rows_that_they_can_express():
 @pytest.mark.parametrize("name", FITS)
 def test_the_constants_of_the_stacks_are_the_fit_to_their_rows(name):
     runs, cluster, stack = FITS[name]
-    found = fit(runs, cluster, replace(stack, product=0.7))
+    found = fit_stack(runs, cluster, replace(stack, product=0.7))
     for constant in stack.fitted:
         assert round(getattr(found, constant), 3) == getattr(stack, constant), constant
 
