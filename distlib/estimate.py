@@ -204,7 +204,7 @@ def parts(model: Transformer, cluster: Cluster, layout: Layout, seq: Real, stack
 
     hop, beside = (pp > 1) * 2 * v * _hop(model, layout, seq, rank, half), stack.hop_overlap * (v > 1)
     words = _vocabulary(model, layout, seq, rank, stack) + 2 * half
-    inner = stage_layers(model.layers, layout, np.where(pp > 2, 1, 0))
+    inner = stage_layers(model.layers, layout, pp > 2)
     outer = stage_layers(model.layers, layout, pp - 1)
     ends = outer * each + words >= inner * each
     n = m * np.where(ends, outer, inner)

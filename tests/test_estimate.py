@@ -230,6 +230,15 @@ def test_a_group_that_fills_no_node_still_counts_its_nodes():
     assert found.data == pytest.approx(2 * (2.7e-6 + 10 * 0.47e-6), rel=1e-3)
 
 
+def test_a_node_holds_whole_ranks_of_a_group():
+    layout = Layout(tp=3, dp=4, ep=4, micro_batch=1, global_batch=4)
+    cluster = machine(nodes=2, peak=FREE, memory=FREE, inside=FREE, alpha=0, start=0)
+    held = stage_held(SPARSE, layout, 0)
+    found = parts(SPARSE, cluster, layout, SEQ, IDEAL)
+    assert found.data == pytest.approx(ring_all_reduce(4 * held.shared, 4, Link(0, 2 * OUTSIDE)))
+    assert found.experts == pytest.approx(32 * 4 * 2 * messages(SPARSE, layout, SEQ) * 2 / 4 / OUTSIDE)
+
+
 def test_overlap_hides_the_reduction_of_input_gradients_behind_products_and_no_more():
     layout = Layout(tp=8, micro_batch=2, global_batch=16)
     for split, shown in ((0, 2), (1, 3)):  # all-reduces a layer that stay, of 4 and 5
@@ -546,7 +555,7 @@ def test_the_output_head_slows_the_last_stage_unless_layers_made_room_for_it():
     assert tight.bubble == pytest.approx(3 / 8 * (room.products + room.attention))
     odd = parts(replace(GPT, layers=61), ARITHMETIC, Layout(tp=8, pp=3, global_batch=9), SEQ, IDEAL)
     assert odd.products == pytest.approx(9 * 21 * 6 * 12 * 6144**2 * SEQ / 8 / PEAK)
-    two = parts(replace(GPT, layers=62), ARITHMETIC, Layout(tp=8, pp=2, global_batch=8), SEQ, IDEAL)
+    two = parts(replace(GPT, layers=62), ARITHMETIC, Layout(tp=8, pp=2, virtual=4, global_batch=8), SEQ, IDEAL)
     assert two.products == pytest.approx(8 * 31 * 6 * 12 * 6144**2 * SEQ / 8 / PEAK)
 
 
