@@ -44,7 +44,7 @@ class Stack:
     loss: Real = 52  # bytes a logit, forward and backward
     update: Real = 58  # bytes a parameter, of the optimiser
     gradient: Real = 4  # bytes of a gradient that is reduced
-    hop_overlap: Real = 0  # 1: activations travel between stages beside other work
+    hop_overlap: Real = 0  # 1: with interleaving, activations travel between stages beside other work
     early_stop: Real = 0  # 1: full recomputation leaves a layer's last product out, as its output is not needed
     fitted: tuple[str, ...] = ()  # the constants that were fitted to published steps; all others were fixed before
 
@@ -52,8 +52,8 @@ class Stack:
 #: Where the constants that are not fitted come from.
 SOURCES = {
     "memory": "H100, NeMo: taken over from the fit on A100",
-    "attention": "H100: cuDNN, causal, 128 wide, 8k, 529 TFLOP/s (Shah et al. 2024); A100: within FlashAttention-2's "
-                 "50 to 73 %",
+    "attention": "H100: cuDNN, causal, 128 wide, 8k, 529 TFLOP/s (Shah et al. 2024); Megatron-LM on A100: assumed, "
+                 "for planning, as no row uses it",
     "fabric": "A100: all-reduce of 1 GB over 1,024 ranks, polaris_1024_all_reduce; H100: h100x_10n8_reduce_scatter",
     "backward": "318 over 370 TFLOP/s: FlashAttention-2 on H100, 128 wide, 8k (Shah et al. 2024)",
     "contention": "mean slowdown by overlap, A100, H100 and others (Lee et al. 2025)",
@@ -61,7 +61,7 @@ SOURCES = {
     "loss": "counted: the operations of Megatron-LM's vocabulary-parallel cross-entropy in 32 bits; of PyTorch's, 28",
     "update": "counted: Adam 28, unscaling 6, norm, clipping and test for overflow 16, copies 6, zeroing 2",
     "gradient": "in the data, by run: 2 in fp16 (2021), else 4",
-    "hop_overlap": "NeMo: overlapped sends with interleaving; Megatron-LM before 2023: none",
+    "hop_overlap": "NeMo's documentation, communication overlap; none in Megatron-LM of 2021",
     "early_stop": "PyTorch's checkpoint without reentry stops when all it needs is there; Megatron-LM's does not",
 }  # fmt: skip
 
@@ -69,7 +69,7 @@ SOURCES = {
 MEGATRON_A100 = Stack(0.813, 0.625, 0.6, 0.61, fitted=("product", "memory"))
 NEMO_H100 = Stack(0.744, 0.625, 0.535, 0.81, hop_overlap=1, fitted=("product",))
 FSDP_A100 = Stack(0.733, 0.420, 0.357, 0.61, loss=28, early_stop=1, fitted=("product", "memory", "attention"))
-FSDP_H100 = Stack(0.615, 0.341, 0.199, 0.81, loss=28, early_stop=1, fitted=("product", "memory", "attention"))
+FSDP_H100 = Stack(0.613, 0.341, 0.199, 0.81, loss=28, early_stop=1, fitted=("product", "memory", "attention"))
 
 
 # The parts of a step
@@ -111,8 +111,9 @@ class Estimate:
         return self.compute + self.exposed + self.bubble
 
     def step(self, ranks: Real) -> Step:
-        """The same as the four terms of Principle 10."""
-        return Step(self.compute * ranks, ranks, self.exposed + self.hidden, self.bubble, self.hidden)
+        """The same as the four terms of Principle 10; communications that are hidden at once count once."""
+        overlap = np.minimum(self.hidden, self.compute)
+        return Step(self.compute * ranks, ranks, self.exposed + overlap, self.bubble, overlap)
 
 
 @dataclass(frozen=True)
@@ -146,8 +147,8 @@ def _group(ranks: Real, stride: Real, machine: _Machine) -> tuple[Real, Real]:
     α adds up its hops, within nodes and between them. A group with r ranks in a node has r shares of the node's ports
     for its way out: β = min(inside, r·outside), and inside alone if it stays in one node.
     """
-    local = np.minimum(ranks, np.maximum(machine.node / stride, 1))
-    nodes = ranks / local
+    local = np.minimum(ranks, np.maximum(np.floor(machine.node / stride), 1))
+    nodes = np.ceil(ranks / local)
     beta = np.where(nodes > 1, np.minimum(machine.inside, local * machine.outside), machine.inside)
     alpha = (nodes - 1) * machine.outside_alpha + (ranks - nodes) * machine.inside_alpha
     return alpha, (1 - 1 / ranks) / beta
@@ -161,7 +162,7 @@ def _gather(n: Real, group: tuple[Real, Real]) -> Real:
 
 def _exchange(n: Real, ranks: Real, stride: Real, machine: _Machine) -> Real:
     """An all-to-all of n bytes a rank: (N − 1)α, and the longer of what stays in the node and what leaves it."""
-    local = np.minimum(ranks, np.maximum(machine.node / stride, 1))
+    local = np.minimum(ranks, np.maximum(np.floor(machine.node / stride), 1))
     away = (ranks - local) / ranks
     start = (local - 1) * machine.inside_alpha + (ranks - local) * machine.outside_alpha
     return start + n * np.maximum((local - 1) / ranks / machine.inside, away / machine.outside)
@@ -201,30 +202,31 @@ def parts(model: Transformer, cluster: Cluster, layout: Layout, seq: Real, stack
     comm = _layer_comm(model, layout, seq, rank, work, half)
     each = work.total + comm.exposed + stack.contention * comm.hidden
 
-    hop = np.greater(pp, 1) * 2 * v * _hop(model, layout, seq, rank, half)
+    hop, beside = (pp > 1) * 2 * v * _hop(model, layout, seq, rank, half), stack.hop_overlap * (v > 1)
     words = _vocabulary(model, layout, seq, rank, stack) + 2 * half
-    inner = stage_layers(model.layers, layout, np.greater(pp, 2) * 1)
+    inner = stage_layers(model.layers, layout, pp > 2)
     outer = stage_layers(model.layers, layout, pp - 1)
     ends = outer * each + words >= inner * each
     n = m * np.where(ends, outer, inner)
 
     held = stage_held(model, layout, 0)
-    data, cover = _data(model, layout, held, rank, stack, work, inner)
+    free = np.maximum(work.backward - comm.hidden, 0)
+    data, cover = _data(model, layout, held, rank, stack, work.forward, free, inner)
     return Estimate(
         products=n * work.products,
         attention=n * work.attention,
         elementwise=n * work.elementwise,
         recomputation=n * work.again,
         vocabulary=m * ends * words,
-        optimiser=held.bytes(stack.update, layout, np.greater(layout.zero, 0)) / rank.memory,
+        optimiser=held.bytes(stack.update, layout, layout.zero > 0) / rank.memory,
         contention=stack.contention * (n * comm.hidden + cover),
         tensor=n * comm.tensor,
         context=n * comm.context,
         experts=n * comm.experts,
-        hops=m * (1 - stack.hop_overlap) * hop,
+        hops=m * (1 - beside) * hop,
         data=data,
         bubble=(pp - 1) / v * (inner * each + hop),
-        hidden=n * comm.hidden + cover + m * stack.hop_overlap * hop,
+        hidden=n * comm.hidden + cover + m * beside * hop,
     )
 
 
@@ -257,7 +259,7 @@ def _layer_work(model: Transformer, layout: Layout, seq: Real, rank: _Machine, s
     expand = _product(tokens, (1 + model.gated) * model.ffn / tp, h, rank)
     contract = _product(tokens, h, model.ffn / tp, rank)
     wide, moved = tokens * model.ffn, 0.0
-    if np.any(np.greater(model.experts, 1)):
+    if np.any(model.experts > 1):
         sparse, per = model.expert_layers / model.layers, tokens * model.top_k * layout.ep / model.experts
         count, common = model.experts / layout.ep, model.shared * model.expert_ffn / tp
         inner = model.expert_ffn / tp
@@ -275,8 +277,8 @@ def _layer_work(model: Transformer, layout: Layout, seq: Real, rank: _Machine, s
     ahead, back = _elementwise(model, layout, tokens, wide, moved)
     ahead, back = ahead / rank.memory, back / rank.memory
     forward = once + scores + ahead
-    again = np.equal(layout.recompute, FULL) * (forward - stack.early_stop * contract)
-    again = again + np.equal(layout.recompute, SELECTIVE) * scores
+    again = (layout.recompute == FULL) * (forward - stack.early_stop * contract)
+    again = again + (layout.recompute == SELECTIVE) * scores
     return _Work(attend, expand, products, scores + gradient, ahead + back, again, forward, scores)
 
 
@@ -336,7 +338,7 @@ def _layer_comm(model: Transformer, layout: Layout, seq: Real, rank: _Machine, w
     gradients. Experts: two all-to-alls each pass, exposed.
     """
     tp, cp, split = layout.tp, layout.cp, layout.sequence_parallel
-    passes, sends = 1 + np.equal(layout.recompute, FULL), 2 * layout.micro_batch * seq / cp * model.hidden
+    passes, sends = 1 + (layout.recompute == FULL), 2 * layout.micro_batch * seq / cp * model.hidden
     reduce = (2 - split) * half
     late = _uncovered(reduce, work.attend) + _uncovered(reduce, work.expand)
     late = late + split * (_uncovered(half, work.attend) + _uncovered(half, work.expand) + 2 * half)
@@ -345,7 +347,7 @@ def _layer_comm(model: Transformer, layout: Layout, seq: Real, rank: _Machine, w
     tensor, hidden = 4 * passes * half + late, whole - late
 
     context = experts = 0.0
-    if np.any(np.greater(cp, 1)):
+    if np.any(cp > 1):
         alpha, beta = _link(cp, tp, rank)
         ring = (cp - 1) * alpha, (cp - 1) * 2 * sends * model.kv_share / tp / beta
         rest = (cp - 1) / cp
@@ -353,7 +355,7 @@ def _layer_comm(model: Transformer, layout: Layout, seq: Real, rank: _Machine, w
         shown = _uncovered(ahead, rest * work.scores), _uncovered(back, rest * (work.attention - work.scores))
         context = passes * shown[0] + shown[1]
         hidden = hidden + passes * ahead + back - context
-    if np.any(np.greater(model.experts, 1)):
+    if np.any(model.experts > 1):
         buffer = sends * model.top_k / np.where(split, tp, 1)
         trips = 2 * (passes + 1) * model.expert_layers / model.layers
         experts = trips * _exchange(buffer, layout.ep, tp * cp, rank)
@@ -375,34 +377,36 @@ def _vocabulary(model: Transformer, layout: Layout, seq: Real, rank: _Machine, s
 
 
 def _data(
-    model: Transformer, layout: Layout, held: Held, rank: _Machine, stack: Stack, work: _Work, layers: Real
-) -> tuple[Real, Real]:
+    model: Transformer, layout: Layout, held: Held, rank: _Machine, stack: Stack, forward: Real, back: Real,
+    layers: Real,
+) -> tuple[Real, Real]:  # fmt: skip
     """(exposed, hidden) time of the data-parallel ranks' exchange in the first stage, in s.
 
     Gradients are reduced once a step, with ZeRO-2 and 3 once a micro-batch; then weights (with ZeRO) or gradients are
-    gathered. What overlaps hides behind the backward pass of one micro-batch, and weights behind a forward pass; not
-    the embedding's part, which comes last. ZeRO-3 gathers each layer before it is used, forward and backward.
+    gathered. What overlaps hides behind the backward pass of one micro-batch (`back` a layer, less what hides there
+    already), and weights behind a forward pass; not the embedding's part, which comes last. ZeRO-3 gathers each
+    layer before it is used, forward and backward.
     """
     many, zero = layout.dp * layout.cp, layout.zero
     group = _group(many, layout.tp, rank)
-    moe = np.any(np.greater(model.experts, 1))
+    moe = np.any(model.experts > 1)
     expert_group = _group(many / layout.ep, layout.tp * layout.cp * layout.ep, rank) if moe else group
 
     def gather(each: Real, share: Real = 1) -> Real:
         time = _gather(each * held.shared / share, group)
         return time + _gather(each * held.experts / share, expert_group) if moe else time
 
-    weight = np.where(np.greater(zero, 0), WEIGHT, stack.gradient)
-    reduces = np.where(np.greater(zero, 1), layout.microbatches, 1)
+    weight = np.where(zero > 0, WEIGHT, stack.gradient)
+    reduces = np.where(zero > 1, layout.microbatches, 1)
     whole = reduces * gather(stack.gradient) + gather(weight)
-    cover = layers * (reduces * work.backward + np.greater(zero, 0) * work.forward)
+    cover = layers * (reduces * back + (zero > 0) * forward)
     tail = _gather((stack.gradient + weight) * model.vocab * model.hidden / layout.tp, group)
     shown = np.minimum(np.maximum(whole - cover, tail), whole)
-    if np.any(np.equal(zero, 3)):
+    if np.any(zero == 3):
         fetch, drop, count = gather(WEIGHT, layers), gather(stack.gradient, layers), layers * layout.microbatches
-        late = count * (_uncovered(fetch, work.forward) + _uncovered(fetch + drop, work.backward))
-        whole = np.where(np.equal(zero, 3), count * (2 * fetch + drop), whole)
-        shown = np.where(np.equal(zero, 3), late, shown)
+        late = count * (_uncovered(fetch, forward) + _uncovered(fetch + drop, back))
+        whole = np.where(zero == 3, count * (2 * fetch + drop), whole)
+        shown = np.where(zero == 3, late, shown)
     shown = np.where(layout.dp_overlap, shown, whole)
     return shown, whole - shown
 
@@ -415,7 +419,7 @@ def predicted(runs: StepTimes, cluster: Cluster, stack: Stack) -> np.ndarray:
     return parts(runs.model, cluster, runs.layout, runs.seq, replace(stack, gradient=runs.gradient)).total
 
 
-def fit(runs: StepTimes, cluster: Cluster, stack: Stack) -> Stack:
+def fit_stack(runs: StepTimes, cluster: Cluster, stack: Stack) -> Stack:
     """The stack with the least Σ ln²(predicted/measured) over its `fitted` constants, from its own as the start."""
     from scipy.optimize import least_squares
 
@@ -435,5 +439,5 @@ def left_out(runs: StepTimes, cluster: Cluster, stack: Stack, groups: np.ndarray
     times = np.empty(len(runs))
     for name in dict.fromkeys(groups):
         out = groups == name
-        times[out] = predicted(runs.where(out), cluster, fit(runs.where(~out), cluster, stack))
+        times[out] = predicted(runs.where(out), cluster, fit_stack(runs.where(~out), cluster, stack))
     return times
