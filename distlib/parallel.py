@@ -4,7 +4,9 @@ A layout shares one model and one batch among N = tp·cp·pp·dp ranks. Bytes ar
 in `distlib.collectives`; memory is that of one rank.
 """
 
-from distlib.domain import COUNT, NONNEGATIVE, POSITIVE, Real, check, domain
+import numpy as np
+
+from distlib.domain import COUNT, NONNEGATIVE, POSITIVE, Real, check, domain, whole
 
 # The layout
 
@@ -12,7 +14,7 @@ from distlib.domain import COUNT, NONNEGATIVE, POSITIVE, Real, check, domain
 
 # Tensor and sequence parallel, context parallel
 
-# Pipeline parallel: the bubble
+# Pipeline parallel: the bubble, the activations held, the messages waited for (played in `distlib.schedules`)
 
 
 @domain(stages=COUNT, microbatches=COUNT, virtual=COUNT)
@@ -27,16 +29,43 @@ def bubble_of_total(stages: Real, microbatches: Real, virtual: Real = 1) -> Real
     return (stages - 1) / (virtual * microbatches + stages - 1)
 
 
-@domain(stages=COUNT, forward=NONNEGATIVE, backward=NONNEGATIVE, weight=NONNEGATIVE)
-def zero_bubble_time(stages: Real, forward: Real, backward: Real, weight: Real) -> Real:
-    """T = (pp − 1)(F + B − 2W): what the schedule ZB-H1 leaves idle of a rank in a step, in s; W ≤ (F + B)/2.
+@domain(global_batch=COUNT, microbatch=COUNT, dp=COUNT)
+def microbatches_per_step(global_batch: Real, microbatch: Real, dp: Real) -> Real:
+    """m = global batch/(micro-batch · dp), all in sequences; raises unless it is whole."""
+    return check("global_batch / (microbatch · dp)", np.divide(global_batch, np.multiply(microbatch, dp)), COUNT)
+
+
+@domain(stages=COUNT, microbatches=COUNT, stage=whole(0))
+def one_f_one_b_held(stages: Real, microbatches: Real, stage: Real = 0) -> Real:
+    """min(m, pp − i): micro-batches of which stage i holds activations at the peak of 1F1B."""
+    return np.minimum(microbatches, check("stages − stage", np.subtract(stages, stage), COUNT))
+
+
+@domain(stages=COUNT, microbatches=COUNT, virtual=COUNT)
+def interleaved_held(stages: Real, microbatches: Real, virtual: Real) -> Real:
+    """min(m, pp + (pp − 1)/v): the same at the first stage of interleaved 1F1B; m a multiple of pp."""
+    check("microbatches / stages", np.divide(microbatches, stages), COUNT)
+    return np.minimum(microbatches, stages + (stages - 1) / virtual)
+
+
+@domain(stages=COUNT, microbatches=COUNT)
+def one_f_one_b_hops(stages: Real, microbatches: Real) -> Real:
+    """2⌈(pp − 1)(m + pp − 2)/pp⌉: the messages that 1F1B waits for, nearly two a micro-batch; m ≥ pp."""
+    return 2 * np.ceil((stages - 1) * (microbatches + stages - 2) / stages)
+
+
+@domain(stages=COUNT, forward=NONNEGATIVE, backward=NONNEGATIVE, weight=NONNEGATIVE, hop=NONNEGATIVE)
+def zero_bubble_time(stages: Real, forward: Real, backward: Real, weight: Real, hop: Real = 0.0) -> Real:
+    """T = (pp − 1)(F + B − 2W + 4T_hop): what ZB-H1 leaves idle of a rank in a step, in s; 2T_hop ≤ W ≤ (F + B)/2.
 
     F, B and W are the times of one micro-batch in one stage. B (`backward`) is the **whole** backward pass and W
     (`weight`) the part of it that makes gradients of weights. Who writes B for the input's part alone, B − W here,
-    prints (pp − 1)(F + B − W) for the same time. Qi et al. (2024).
+    prints (pp − 1)(F + B − W) for the same time. `hop` is that of a message to the next stage. Qi et al. (2024), who
+    leave it out.
     """
     check("(F + B) − 2W", forward + backward - 2 * weight, NONNEGATIVE)
-    return (stages - 1) * (forward + backward - 2 * weight)
+    check("W − 2·hop", weight - 2 * hop, NONNEGATIVE) if np.any(hop) else None
+    return (stages - 1) * (forward + backward - 2 * weight + 4 * hop)
 
 
 @domain(stages=COUNT, work=POSITIVE, split=POSITIVE, hop=NONNEGATIVE)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from distlib.scaling import LossSurface
-from distlib.units import GB, TB, day, hour, us
+from distlib.units import GB, TB, day, hour, ms, us
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,3 +350,78 @@ def strong_scaling(system: str, batch: int) -> StrongScaling:
         known = ", ".join(f"{s} {b}" for s, b in found)
         raise ValueError(f"system and batch must be one of {known}; got {system!r}, {batch!r}")
     return found[system, batch]
+
+
+# Pipeline schedules: `distlib/data/pipeline_passes.csv` has one row a setting, with the times of a micro-batch's passes
+# as its authors profiled them; `pipeline_schedules.csv` one row a setting and schedule
+
+
+@dataclass(frozen=True)
+class PipelineRun:
+    """One schedule of one setting of Qi et al. (2024): what was profiled, computed from that by them, and measured."""
+
+    model: str
+    schedule: str  # ZB-1p and ZB-2p are found by search, within the activations of 1F1B and twice as many
+    stages: int
+    microbatches: int
+    microbatch: int  # sequences
+    virtual: int  # chunks a stage of 1F1B-I: one layer each
+    forward: float  # s, a micro-batch in a stage; profiled in the run of ZB-2p, as are the next three
+    of_input: float  # s, the input's part of the backward pass
+    weight: float  # s, the weights' part
+    hop: float  # s, a message to the next stage
+    bubble: float | None  # of the total; computed by the authors from the four times
+    throughput: float | None  # sequences/s of one accelerator; measured
+    memory: float | None  # byte, the peak; measured
+    source: str
+
+
+@cache
+def pipeline_runs() -> tuple[PipelineRun, ...]:
+    """Every published schedule whose pass times are published too."""
+    found = []
+    passes = {(row["model"], row["microbatches"]): row for row in _rows("pipeline_passes.csv")}
+    for row in _rows("pipeline_schedules.csv"):
+        setting = passes[row["model"], row["microbatches"]]
+        printed = [float(row[name]) if row[name] else None for name in ("bubble", "samples_per_gpu_s", "memory_GB")]
+        bubble, throughput, memory = printed
+        times = [float(setting[f"{name}_ms"]) * ms for name in ("forward", "input", "weight", "hop")]
+        forward, of_input, weight, hop = times
+        found.append(
+            PipelineRun(
+                model=row["model"], schedule=row["schedule"], stages=int(setting["stages"]),
+                microbatches=int(row["microbatches"]), microbatch=int(setting["microbatch"]),
+                virtual=(int(setting["layers"]) + 2) // int(setting["stages"]),  # first and last have a layer less
+                forward=forward, of_input=of_input, weight=weight, hop=hop, bubble=bubble, throughput=throughput,
+                memory=memory and memory * GB, source=row["source"],
+            )
+        )
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class LayoutRun:
+    """One layout that BigScience tried before it trained BLOOM: one step, timed, on 384 A100."""
+
+    layers: int
+    hidden: int
+    heads: int
+    dp: int
+    tp: int
+    pp: int
+    microbatch: int  # sequences of 2048 tokens
+    global_batch: int
+    time: float  # s
+    rate: float  # FLOP/s of one accelerator as logged, full recomputation counted
+    source: str
+
+
+@cache
+def bloom_layouts() -> tuple[LayoutRun, ...]:
+    """Seven layouts of a 181B model, and one layout of a 182B model at four global batches."""
+    names = ("layers", "hidden", "heads", "dp", "tp", "pp", "microbatch", "global_batch")
+    return tuple(
+        LayoutRun(**{name: int(row[name]) for name in names}, time=float(row["step_s"]), rate=float(row["tflops"]) * 1e12,
+                  source=row["source"])
+        for row in _rows("bloom_layouts.csv")
+    )  # fmt: skip

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from distlib.parallel import bubble_of_total, bubble_over_ideal, pipeline_crossover, zero_bubble_time
+from distlib.parallel import (
+    bubble_of_total,
+    bubble_over_ideal,
+    interleaved_held,
+    microbatches_per_step,
+    one_f_one_b_held,
+    one_f_one_b_hops,
+    pipeline_crossover,
+    zero_bubble_time,
+)
 
 # Pipeline parallel: the bubble
 
@@ -56,3 +65,28 @@ def test_weights_cannot_take_longer_than_the_idle_time_that_they_fill():
     assert zero_bubble_time(8, 1.0, 1.0, 1.0) == 0
     with pytest.raises(ValueError, match=r"\(F \+ B\) − 2W must be a finite number ≥ 0, got -1"):
         zero_bubble_time(8, 1.0, 2.0, 2.0)
+
+
+def test_b19_micro_batches_of_a_ramp_of_the_batch_are_whole_and_their_bubbles_known():
+    m = microbatches_per_step([2048, 784, 784], [2, 2, 1], 8)
+    assert list(m) == [128, 49, 98]
+    assert bubble_of_total(12, m) == pytest.approx([11 / 139, 11 / 60, 11 / 109])
+    with pytest.raises(ValueError, match=r"global_batch / \(microbatch · dp\) must be a whole number ≥ 1, got 12.25"):
+        microbatches_per_step(196, 2, 8)
+
+
+def test_held_activations_and_messages_at_their_edges():
+    assert list(one_f_one_b_held(4, [2, 9], [0, 1])) == [2, 3]
+    assert one_f_one_b_held(4, 9) == 4
+    assert interleaved_held(8, 24, [1, 3]) == pytest.approx([15, 8 + 7 / 3])
+    assert list(one_f_one_b_hops([1, 8, 8], [5, 24, 25])) == [0, 54, 56]
+    with pytest.raises(ValueError, match="stages − stage must be a whole number ≥ 1, got 0"):
+        one_f_one_b_held(4, 9, 4)
+    with pytest.raises(ValueError, match="microbatches / stages must be a whole number ≥ 1"):
+        interleaved_held(8, 20, 2)
+
+
+def test_a_message_costs_zb_h1_four_hops_a_stage_as_long_as_the_weights_cover_two():
+    assert zero_bubble_time(8, 1.0, 2.0, 1.0, 0.5) == pytest.approx(7 * (1 + 2))
+    with pytest.raises(ValueError, match="W − 2·hop must be a finite number ≥ 0"):
+        zero_bubble_time(8, 1.0, 2.0, 1.0, 0.51)

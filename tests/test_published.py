@@ -5,16 +5,22 @@ import pytest
 
 from distlib.checkpoint import best_goodput, checkpoint_bytes, system_mtbf, waste
 from distlib.hardware import ACCELERATORS
+from distlib.parallel import bubble_of_total, microbatches_per_step
 from distlib.published import (
+    bloom_layouts,
     communication_reduction,
     communication_reductions,
     llama3_interruptions,
+    pipeline_runs,
     reliability,
     reported,
     strong_scaling,
     sweep,
     sweeps,
 )
+from distlib.schedules import interleaved, one_f_one_b, zb_h1, zb_h2
+from distlib.schedules import play as play_pipeline
+from distlib.transformer import Transformer, hardware_flops
 from distlib.units import GB, GiB, TiB, us
 
 ALL = sweeps()
@@ -236,3 +242,77 @@ def test_a_strong_scaling_table_has_its_rows_in_order_and_their_source():
     assert np.all(runs[0].time < runs[2].time) and np.all(runs[1].time < runs[3].time)
     with pytest.raises(ValueError, match="MegaScale 768, MegaScale 6144, Megatron-LM 768, .*got 'MegaScale', 1"):
         strong_scaling("MegaScale", 1)
+
+
+# Pipeline schedules (Qi et al. 2024)
+
+SCHEDULES = {"1F1B": one_f_one_b, "ZB-H1": zb_h1, "ZB-1p": zb_h1, "ZB-H2": zb_h2}
+RUNS = [run for run in pipeline_runs() if run.schedule in [*SCHEDULES, "1F1B-I"]]
+
+
+def played_pipeline(run):
+    if run.schedule == "1F1B-I":
+        schedule, v = interleaved(run.stages, run.microbatches, run.virtual), run.virtual
+    else:
+        schedule, v = SCHEDULES[run.schedule](run.stages, run.microbatches), 1
+    return play_pipeline(schedule, run.forward / v, (run.of_input + run.weight) / v, run.weight / v, run.hop)
+
+
+def test_the_published_schedules_are_those_of_the_tables():
+    runs = pipeline_runs()
+    assert len(runs) == 76
+    assert len([r for r in runs if r.bubble is not None]) == 72
+    assert len([r for r in runs if r.throughput is not None]) == 52
+    assert {r.virtual for r in runs} == {2, 3, 4}
+    assert all("2401.10241" in r.source for r in runs)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.schedule} {run.model} {run.microbatches}")
+def test_a_played_schedule_has_the_bubble_that_its_authors_computed(run):
+    bubble = 1 - run.microbatches * (run.forward + run.of_input + run.weight) / played_pipeline(run).span
+    if run.schedule == "1F1B-I":  # here one message a stage more is waited for than there
+        early = played_pipeline(run).span - run.stages * run.hop
+        bubble = 1 - run.microbatches * (run.forward + run.of_input + run.weight) / early
+        assert bubble == pytest.approx(run.bubble, abs=3e-4)
+    else:
+        assert bubble == pytest.approx(run.bubble, abs=5.1e-5)  # the last digit printed
+
+
+def test_measured_throughput_falls_short_of_the_played_schedules_by_what_the_book_says():
+    errors = {}
+    for run in RUNS:
+        if run.throughput is not None:
+            rate = run.microbatches * run.microbatch / run.stages / played_pipeline(run).span
+            errors.setdefault(run.schedule, []).append(rate / run.throughput - 1)
+    means = {name: round(float(np.mean(error)), 3) for name, error in errors.items()}
+    assert means == {"1F1B": 0.063, "ZB-1p": 0.077, "1F1B-I": 0.13}
+    assert all(error > 0 for row in errors.values() for error in row)
+
+
+# Layouts tried for BLOOM
+
+
+def test_b18_the_logged_rates_of_bloom_s_layouts_are_those_of_the_96_form():
+    for run in bloom_layouts():
+        model = Transformer(run.layers, run.hidden, 250880)
+        rate = hardware_flops(model, 2048, run.global_batch * 2048) / run.time / 384
+        assert rate == pytest.approx(run.rate, rel=2e-3)
+        assert run.dp * run.tp * run.pp == 384
+
+
+def test_b18_the_layout_with_the_smallest_bubble_is_the_slowest():
+    runs = [run for run in bloom_layouts() if run.layers == 72]
+    bubbles = [bubble_of_total(r.pp, microbatches_per_step(r.global_batch, r.microbatch, r.dp)) for r in runs]
+    smallest = int(np.argmin(bubbles))
+    assert runs[smallest].rate == min(run.rate for run in runs)
+    assert bubbles[smallest] == pytest.approx(1 / 85)
+    four = [b for b, r in zip(bubbles, runs, strict=True) if r.microbatch == 4]
+    assert four == pytest.approx([5 / 69, 7 / 91, 3 / 45, 11 / 139])
+
+
+def test_b19_steps_of_the_ramp_follow_the_bubble_from_the_largest_batch_alone():
+    runs = [run for run in bloom_layouts() if run.layers == 78]
+    m = np.array([microbatches_per_step(r.global_batch, r.microbatch, r.dp) for r in runs])
+    predicted = runs[-1].time * (m + 11) / (m[-1] + 11)
+    assert list(m) == [32, 64, 96, 128]
+    assert predicted / [r.time for r in runs] - 1 == pytest.approx([-0.0736, -0.0310, -0.0078, 0.0], abs=2e-4)
