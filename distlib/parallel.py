@@ -78,4 +78,51 @@ def pipeline_crossover(stages: Real, work: Real, split: Real, hop: Real) -> Real
     return (stages - 1) * work / check("split − 2·hop", split - 2 * hop, POSITIVE)
 
 
-# Expert parallel
+# Expert parallel: n is all that the tokens of a rank weigh, each once (played in `distlib.experts`)
+
+
+@domain(tokens=COUNT, topk=COUNT, experts=COUNT, factor=POSITIVE)
+def expert_capacity(tokens: Real, topk: Real, experts: Real, factor: Real) -> Real:
+    """⌈f·T·k/E⌉: the tokens that an expert takes, of T tokens with k choices each; f is the capacity factor."""
+    return np.ceil(factor * tokens * topk / experts)
+
+
+@domain(experts=COUNT, groups=COUNT, topk=COUNT)
+def mean_groups(experts: Real, groups: Real, topk: Real) -> Real:
+    """g·(1 − Π_(i<k) (E − E/g − i)/(E − i)): to how many of g groups of experts a token goes, on average.
+
+    Its k experts are any k of E, all sets alike; the product is the chance that a group of E/g has none of them.
+    """
+    size = check("experts / groups", np.divide(experts, groups), COUNT)
+    check("experts − topk + 1", np.subtract(experts, topk) + 1, COUNT)
+    i = np.arange(np.max(topk)).reshape(-1, *[1] * np.ndim(np.asarray(experts) + size + topk))
+    missed = np.where(i < topk, np.maximum(experts - size - i, 0) / np.maximum(experts - i, 1), 1.0)
+    return groups * (1 - np.prod(missed, axis=0))
+
+
+@domain(n=NONNEGATIVE, topk=NONNEGATIVE, nodes=COUNT)
+def direct_nic_bytes(n: Real, topk: Real, nodes: Real) -> Real:
+    """n·k·(nodes − 1)/nodes: what the NIC of a rank sends if each token goes to each of its k experts by itself."""
+    return n * topk * (nodes - 1) / nodes
+
+
+@domain(n=NONNEGATIVE, topk=NONNEGATIVE, nodes=COUNT, gpus=COUNT)
+def direct_nvlink_bytes(n: Real, topk: Real, nodes: Real, gpus: Real) -> Real:
+    """n·k·(gpus − 1)/(nodes·gpus): what it then sends to its node-mates."""
+    return n * topk * (gpus - 1) / (nodes * gpus)
+
+
+@domain(n=NONNEGATIVE, to_nodes=NONNEGATIVE, nodes=COUNT)
+def expert_nic_bytes(n: Real, to_nodes: Real, nodes: Real) -> Real:
+    """n·d·(nodes − 1)/nodes: what the NIC of a rank sends if a token goes once to each of the d nodes that it needs.
+
+    All nodes alike. Dispatch and combine send this each, and each again for the gradient. A benchmark that counts n·d
+    (DeepEP's) prints nodes/(nodes − 1) times what the NIC carries.
+    """
+    return n * to_nodes * (nodes - 1) / nodes
+
+
+@domain(n=NONNEGATIVE, to_ranks=NONNEGATIVE, gpus=COUNT)
+def expert_nvlink_bytes(n: Real, to_ranks: Real, gpus: Real) -> Real:
+    """n·d·(gpus − 1)/gpus: what a rank passes on to its node-mates if a token goes to d ranks, all alike."""
+    return n * to_ranks * (gpus - 1) / gpus

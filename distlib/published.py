@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from distlib.scaling import LossSurface
-from distlib.units import GB, TB, day, hour, ms, us
+from distlib.units import GB, TB, TFLOP, day, hour, ms, us
 
 
 @dataclass(frozen=True, eq=False)
@@ -419,9 +419,11 @@ class LayoutRun:
 @cache
 def bloom_layouts() -> tuple[LayoutRun, ...]:
     """Seven layouts of a 181B model, and one layout of a 182B model at four global batches."""
-    names = ("layers", "hidden", "heads", "dp", "tp", "pp", "microbatch", "global_batch")
+    whole = ("layers", "hidden", "heads", "dp", "tp", "pp", "microbatch", "global_batch")
     return tuple(
-        LayoutRun(**{name: int(row[name]) for name in names}, time=float(row["step_s"]), rate=float(row["tflops"]) * 1e12,
-                  source=row["source"])
+        LayoutRun(
+            **{name: int(row[name]) for name in whole}, time=float(row["step_s"]), rate=float(row["tflops"]) * TFLOP,
+            source=row["source"],
+        )
         for row in _rows("bloom_layouts.csv")
     )  # fmt: skip

@@ -116,13 +116,14 @@ def peak_activations(schedule: Schedule, kept: float = 1.0) -> np.ndarray:
 def _needs(op: Op, stage: int, stages: int, chunks: int, split: bool) -> list[tuple[int, Op]]:
     """What must be done before the operation: (stage, operation)."""
     kind, j, c = op
-    back, part = "I" if split else "B", c * stages + stage
+    part = c * stages + stage
+    before, after = divmod(part - 1, stages), divmod(part + 1, stages)  # (chunk, stage) of the neighbouring parts
     if kind == "W":
         return [(stage, Op("I", j, c))]
     if kind == "F":
-        return [((part - 1) % stages, Op("F", j, (part - 1) // stages))] if part else []
-    after = [((part + 1) % stages, Op(back, j, (part + 1) // stages))] if part + 1 < stages * chunks else []
-    return [(stage, Op("F", j, c)), *after]
+        return [(before[1], Op("F", j, before[0]))] if part else []
+    gradient = [(after[1], Op("I" if split else "B", j, after[0]))] if after[0] < chunks else []
+    return [(stage, Op("F", j, c)), *gradient]
 
 
 def in_turn(schedule: Schedule) -> Iterator[tuple[int, Op, list[tuple[int, Op]]]]:

@@ -159,6 +159,16 @@ def test_activations_of_interleaved_chunks_exceed_those_of_1f1b_by_the_published
     assert peak_activations(interleaved(stages, microbatches, virtual)).max() == pytest.approx(held)
 
 
+def test_what_a_backward_pass_frees_is_what_its_forward_pass_took():
+    order = [Op("F", 0), Op("B", 0), Op("F", 1), Op("F", 2), Op("B", 1), Op("B", 2)]
+    assert peak_activations([order]) == pytest.approx(2)
+
+
+def test_a_weight_pass_takes_no_time_if_none_is_given():
+    assert play(zb_h1(1, 3), 1.0, 2.0).makespan == 9
+    assert [s.end - s.start for s in play(zb_h1(1, 1), 1.0, 2.0).spans] == [1, 2, 0]
+
+
 def test_a_schedule_that_deadlocks_is_refused_and_says_who_waits_for_what():
     first = [Op("F", 0), Op("B", 0), Op("F", 1), Op("B", 1)]
     second = [Op("F", 1), Op("B", 1), Op("F", 0), Op("B", 0)]
@@ -171,7 +181,7 @@ def test_a_schedule_that_deadlocks_is_refused_and_says_who_waits_for_what():
 @pytest.mark.parametrize(
     "ops, wrong",
     [([Op("F", 0), Op("B", 0), Op("F", 1)], "B1"), ([Op("F", 0), Op("F", 0), Op("B", 0)], "F0"),
-     ([Op("F", 0), Op("I", 0)], "W0"), ([Op("F", 0, 1), Op("B", 0, 1)], "B0")],
+     ([Op("F", 0), Op("I", 0)], "W0"), ([], "B0"), ([Op("F", 0, 1), Op("B", 0, 1)], "B0")],
 )  # fmt: skip
 def test_work_that_is_left_out_or_done_twice_is_refused(ops, wrong):
     with pytest.raises(ValueError, match=f"once at each stage; at stage 0 not so {wrong}"):
@@ -229,7 +239,7 @@ def whole(layers, inputs, targets):
 
 
 CASES = [(gpipe(3, 4), 11), (one_f_one_b(3, 5), 11), (one_f_one_b(7, 3), 4), (interleaved(2, 4, 3), 9),
-         (zb_h1(3, 5), 11), (zb_h2(2, 7), 7), (zb_h1(1, 2), 5)]  # fmt: skip
+         (zb_h1(3, 5), 11), (zb_h2(2, 7), 7), (zb_h1(1, 2), 5), (interleaved(1, 2, 3), 5)]  # fmt: skip
 
 
 @pytest.mark.parametrize("schedule, rows", CASES)
