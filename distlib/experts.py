@@ -91,7 +91,7 @@ def mean_largest_load(tokens: int, experts: int, topk: int) -> float:
     """
     from scipy.stats import binom
 
-    below = binom.cdf(np.arange(tokens + 1), tokens, check("topk / experts", topk / experts, FRACTION))
+    below = binom.cdf(np.arange(tokens), tokens, check("topk / experts", topk / experts, FRACTION))
     return float(np.sum(1 - below**experts))
 
 

@@ -427,3 +427,42 @@ def bloom_layouts() -> tuple[LayoutRun, ...]:
         )
         for row in _rows("bloom_layouts.csv")
     )  # fmt: skip
+
+
+# Expert parallelism: `distlib/data/expert_exchanges.csv` has one row a benchmarked dispatch or combine
+
+
+@dataclass(frozen=True)
+class ExpertExchange:
+    """One benchmark of DeepEP, of a dispatch or a combine: nodes of 8 GPUs with a NIC of 400 Gb/s each."""
+
+    system: str
+    mode: str  # normal: a token once to each node and on from there; low-latency: once for each of its experts
+    operation: str  # dispatch or combine
+    accelerator: str  # H800, or an architecture: SM90 is Hopper, SM100 Blackwell
+    nodes: int
+    gpus: int  # of a node
+    tokens: int  # of a rank
+    hidden: int
+    topk: int
+    token_bytes: int  # one token with its scales, in 8 bits to the experts and in 16 back
+    latency: float | None  # s
+    bandwidth: float  # byte/s, as printed
+    counted: str  # a token for each node it goes to, its own too (nic), for each rank (nvlink), or each expert (all)
+    sms: int | None  # processors that the kernel used
+    source: str
+
+
+@cache
+def expert_exchanges() -> tuple[ExpertExchange, ...]:
+    """Every published dispatch and combine."""
+    whole = ("nodes", "gpus", "tokens", "hidden", "topk", "token_bytes")
+    return tuple(
+        ExpertExchange(
+            **{name: int(row[name]) for name in whole},  # type: ignore[arg-type]
+            latency=float(row["latency_us"]) * us if row["latency_us"] else None,
+            bandwidth=float(row["bandwidth_GBps"]) * GB, sms=int(row["sms"]) if row["sms"] else None,
+            **{name: row[name] for name in ("system", "mode", "operation", "accelerator", "counted", "source")},  # type: ignore[arg-type]
+        )
+        for row in _rows("expert_exchanges.csv")
+    )  # fmt: skip

@@ -49,6 +49,11 @@ def test_first_choices_fall_as_the_softmax_of_the_preferences_says():
     assert np.all(np.abs(share - expected) < 4 * np.sqrt(expected / 40000))
 
 
+def test_experts_are_alike_unless_a_skew_is_given():
+    one, other = (scores(7, 4, np.random.default_rng(3), *skew) for skew in ((), (0.0,)))
+    assert np.array_equal(one, other)
+
+
 def test_routing_is_limited_to_the_nodes_whose_best_scores_add_up_to_most():
     score = np.array([[9.0, 0.0, 5.0, 5.0, 8.0, 1.5]])  # three nodes of two experts
     assert np.isneginf(node_limited(score, 3, 1, each=1)).tolist() == [[False, False, True, True, True, True]]

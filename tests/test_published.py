@@ -5,11 +5,18 @@ import pytest
 
 from distlib.checkpoint import best_goodput, checkpoint_bytes, system_mtbf, waste
 from distlib.hardware import ACCELERATORS
-from distlib.parallel import bubble_of_total, microbatches_per_step
+from distlib.parallel import (
+    bubble_of_total,
+    direct_nic_bytes,
+    direct_nvlink_bytes,
+    expert_nic_bytes,
+    microbatches_per_step,
+)
 from distlib.published import (
     bloom_layouts,
     communication_reduction,
     communication_reductions,
+    expert_exchanges,
     llama3_interruptions,
     pipeline_runs,
     reliability,
@@ -316,3 +323,43 @@ def test_b19_steps_of_the_ramp_follow_the_bubble_from_the_largest_batch_alone():
     predicted = runs[-1].time * (m + 11) / (m[-1] + 11)
     assert list(m) == [32, 64, 96, 128]
     assert predicted / [r.time for r in runs] - 1 == pytest.approx([-0.0736, -0.0310, -0.0078, 0.0], abs=2e-4)
+
+
+# Expert parallelism (DeepEP)
+
+
+def test_low_latency_rows_print_all_choices_over_the_time():
+    rows = [row for row in expert_exchanges() if row.mode == "low-latency"]
+    assert len(rows) == 12
+    for row in rows:
+        n = row.tokens * row.topk * row.token_bytes  # up to ten of 1,024 choices are masked in the benchmark
+        assert row.bandwidth == pytest.approx(n / row.latency, rel=0.025)
+
+
+def test_normal_rows_name_what_they_count():
+    rows = [row for row in expert_exchanges() if row.mode == "normal"]
+    assert len(rows) == 18
+    assert {(row.nodes == 1, row.counted) for row in rows} == {(True, "nvlink"), (False, "nic")}
+
+
+def test_no_nic_carries_more_than_its_port_once_what_stays_is_taken_off():  # A11
+    for row in expert_exchanges():
+        if row.counted == "nic":
+            carried = expert_nic_bytes(row.bandwidth, 1, row.nodes)
+            assert 0.4 * 50 * GB < carried < 50 * GB
+            assert (carried < 22 * GB) == (row.nodes == 2 and row.accelerator == "H800")
+
+
+def test_low_latency_times_follow_one_start_and_two_links_within_fifteen_percent():
+    rows = [row for row in expert_exchanges() if row.mode == "low-latency"]
+    time = np.array([row.latency for row in rows])
+    carried = []
+    for row in rows:
+        n = row.tokens * row.token_bytes
+        nic = direct_nic_bytes(n, row.topk, row.nodes) / (50 * GB)
+        carried.append(max(nic, direct_nvlink_bytes(n, row.topk, row.nodes, row.gpus) / (160 * GB)))
+    start = np.sum((time - carried) / time**2) / np.sum(1 / time**2)
+    assert start == pytest.approx(41.3 * us, rel=0.01)
+    errors = (start + np.array(carried)) / time - 1
+    assert np.abs(errors).mean() == pytest.approx(0.0495, abs=0.0005)
+    assert np.abs(errors).max() == pytest.approx(0.143, abs=0.002)
