@@ -176,13 +176,10 @@ class Timeline:
     schedule: Schedule
     spans: tuple[Span, ...]  # of each stage in its order
 
-    def _of(self, stage: int) -> list[Span]:
-        return [span for span in self.spans if span.stage == stage]
-
     @property
     def busy(self) -> np.ndarray:
         """The work of each stage, in s."""
-        return np.array([sum(s.end - s.start for s in self._of(i)) for i in range(len(self.schedule))])
+        return np.bincount([s.stage for s in self.spans], [s.end - s.start for s in self.spans])
 
     @property
     def makespan(self) -> float:
@@ -192,7 +189,9 @@ class Timeline:
     @property
     def span(self) -> float:
         """The longest from a stage's first start to its last end, in s: the step, if none waits to begin the next."""
-        return max(self._of(i)[-1].end - self._of(i)[0].start for i in range(len(self.schedule)))
+        ends = {span.stage: span.end for span in self.spans}
+        starts = {span.stage: span.start for span in reversed(self.spans)}
+        return max(ends[stage] - starts[stage] for stage in ends)
 
     @property
     def over_ideal(self) -> float:
