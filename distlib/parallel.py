@@ -93,11 +93,13 @@ def mean_groups(experts: Real, groups: Real, topk: Real) -> Real:
 
     Its k experts are any k of E, all sets alike; the product is the chance that a group of E/g has none of them.
     """
+    from scipy.special import gammaln
+
     size = check("experts / groups", np.divide(experts, groups), COUNT)
-    check("experts − topk + 1", np.subtract(experts, topk) + 1, COUNT)
-    i = np.arange(np.max(topk)).reshape(-1, *[1] * np.ndim(np.asarray(experts) + size + topk))
-    missed = np.where(i < topk, np.maximum(experts - size - i, 0) / np.maximum(experts - i, 1), 1.0)
-    return groups * (1 - np.prod(missed, axis=0))
+    check("experts − topk", np.subtract(experts, topk), NONNEGATIVE)
+    outside = np.subtract(experts, size)
+    ways = gammaln(outside + 1) - gammaln(outside - topk + 1) - gammaln(experts + 1) + gammaln(experts - topk + 1)
+    return groups * (1 - np.exp(ways))
 
 
 @domain(n=NONNEGATIVE, topk=NONNEGATIVE, nodes=COUNT)

@@ -10,6 +10,8 @@ from distlib.parallel import (
     direct_nic_bytes,
     direct_nvlink_bytes,
     expert_nic_bytes,
+    expert_nvlink_bytes,
+    mean_groups,
     microbatches_per_step,
 )
 from distlib.published import (
@@ -363,3 +365,20 @@ def test_low_latency_times_follow_one_start_and_two_links_within_fifteen_percent
     errors = (start + np.array(carried)) / time - 1
     assert np.abs(errors).mean() == pytest.approx(0.0495, abs=0.0005)
     assert np.abs(errors).max() == pytest.approx(0.143, abs=0.002)
+
+
+def test_training_kernels_reach_three_quarters_of_the_slower_link_or_more_and_never_all_of_it():
+    nvlink = {"H800": 160 * GB, "SM90": 370 * GB, "SM100": 700 * GB}
+    shares = []
+    for row in expert_exchanges():
+        if row.mode == "normal":
+            visited, of_eight = (4, 32) if row.nodes == 8 else (row.nodes, 8 * row.nodes)  # at most four nodes
+            to_nodes, to_ranks = mean_groups(32 * visited, visited, 8), mean_groups(32 * visited, of_eight, 8)
+            nic = expert_nic_bytes(1, to_nodes, row.nodes) / (50 * GB)
+            inside = expert_nvlink_bytes(1, to_ranks, row.gpus) / nvlink[row.accelerator]
+            counted = to_nodes if row.counted == "nic" else to_ranks
+            shares.append(row.bandwidth * max(nic, inside) / counted)
+            if row.nodes > 1:
+                assert row.bandwidth * (nic + inside) / counted > 1
+    assert 0.75 < min(shares) < 0.78
+    assert 0.92 < max(shares) < 0.93
