@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-
 MODULES = [
     "alphabeta", "collectives", "checkpoint", "step", "overhead", "parallel", "schedules", "experts", "sgd",
 ]  # fmt: skip

@@ -372,8 +372,9 @@ def test_training_kernels_reach_three_quarters_of_the_slower_link_or_more_and_ne
     shares = []
     for row in expert_exchanges():
         if row.mode == "normal":
-            visited, of_eight = (4, 32) if row.nodes == 8 else (row.nodes, 8 * row.nodes)  # at most four nodes
-            to_nodes, to_ranks = mean_groups(32 * visited, visited, 8), mean_groups(32 * visited, of_eight, 8)
+            visited = min(row.nodes, 4)  # of 256 experts a token sees those of four nodes
+            seen = 256 * visited // row.nodes
+            to_nodes, to_ranks = mean_groups(seen, visited, 8), mean_groups(seen, 8 * visited, 8)
             nic = expert_nic_bytes(1, to_nodes, row.nodes) / (50 * GB)
             inside = expert_nvlink_bytes(1, to_ranks, row.gpus) / nvlink[row.accelerator]
             counted = to_nodes if row.counted == "nic" else to_ranks
