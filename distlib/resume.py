@@ -233,24 +233,26 @@ def prune(disk: Any, keep: int) -> None:
 # A training
 
 
-@domain(steps=COUNT, ranks=COUNT, every=COUNT, keep=COUNT, microbatches=COUNT, seed=whole(0), patience=POSITIVE)
+@domain(steps=COUNT, ranks=COUNT, every=COUNT, keep=COUNT, copies=COUNT, seed=whole(0), patience=POSITIVE)
 @dataclass(frozen=True)
 class Job:
     """A training: `steps` steps on `ranks` processes, a checkpoint after each `every`, the `keep` newest kept.
 
-    `microbatches` of two samples make a step's global batch. A rank heard nothing of for `patience` s hangs.
+    Each micro-batch is computed by `copies` ranks, whose gradients must agree. Ranks of whom nothing is heard for
+    `patience` s hang.
     """
 
     steps: int = 24
     ranks: int = 2
     every: int = 4
     keep: int = 2
-    microbatches: int = 12
+    copies: int = 1
     seed: int = 0
     patience: float = 60.0
 
 
 INPUTS, HIDDEN, SAMPLES = 8, 32, 96
+MICROBATCHES, BATCH = 12, 24  # of a step, and its samples
 SIZE = (INPUTS + 1) * HIDDEN  # parameters: a matrix, and a row
 RATE, FIRST, SECOND = 0.01, 0.9, 0.99  # of Adam: learning rate, decay of both moments
 
@@ -278,11 +280,10 @@ class Training:
 
     def draw(self) -> tuple[np.ndarray, np.ndarray]:
         """The samples of the next batch and their dropout: every rank draws them all, so that the generators agree."""
-        batch = 2 * self.job.microbatches
-        start = self.step * batch % SAMPLES
+        start = self.step * BATCH % SAMPLES
         if start == 0:
             self.order = self.rng.permutation(SAMPLES)
-        return np.take(self.order, range(start, start + batch), mode="wrap"), self.rng.random((batch, HIDDEN)) < 0.9
+        return self.order[start : start + BATCH], self.rng.random((BATCH, HIDDEN)) < 0.9
 
     def gradient(self, samples: np.ndarray, kept: np.ndarray) -> np.ndarray:
         """The gradient of the summed squared error of these samples."""
@@ -299,18 +300,19 @@ class Training:
     def advance(self, rank: int = 0, ranks: int = 1, gather: Callable[[Any], list] = lambda part: [part]) -> None:
         """One step. `gather(part)` gives the parts of all ranks, in their order: an all-gather.
 
-        With the gradients go a checksum of the parameters, which must agree, and whether this rank was warned, so that
+        With the gradients go a checksum of the parameters, which must agree, and whether the rank was warned, so that
         all ranks stop after the same step.
         """
-        samples, kept = self.draw()
-        micro, mine = self.job.microbatches, bounds(SIZE, rank, ranks)
-        part = {i: self.gradient(samples[i::micro], kept[i::micro]) for i in range(rank, micro, ranks)}
-        parts, digests, stops = zip(*gather((part, checksum(self.arrays[0]), self.warned)), strict=True)
-        if len(set(digests)) > 1:
-            raise ArithmeticError("the parameters of the ranks differ")
+        (samples, kept), mine, m = self.draw(), bounds(SIZE, rank, ranks), MICROBATCHES
+        own = [i for i in range(m) if (rank - i) % ranks < self.job.copies]
+        part = {i: self.gradient(samples[i::m], kept[i::m]) for i in own}
+        parts, digests, warnings = zip(*gather((part, checksum(self.arrays[0]), self.warned)), strict=True)
         gradients = {i: gradient for part in parts for i, gradient in part.items()}
-        self.step, self.stop = self.step + 1, any(stops)
-        adam(self.arrays[:, mine], sum(gradients[i] for i in range(micro))[mine] / len(samples), self.step)
+        copies = ((gradient, gradients[i]) for part in parts for i, gradient in part.items())
+        if len(set(digests)) > 1 or any(one.tobytes() != other.tobytes() for one, other in copies):
+            raise ArithmeticError("parameters, or copies of a gradient, differ between ranks")
+        self.step, self.stop = self.step + 1, any(warnings)
+        adam(self.arrays[:, mine], sum(gradients[i] for i in range(m))[mine] / BATCH, self.step)
         self.arrays[0] = np.concatenate(gather(self.arrays[0, mine]))
 
 
@@ -351,6 +353,18 @@ def corrupt(training: Training) -> None:
     flip_bit(training.arrays[0], 5, 40)
 
 
+def miscompute(training: Training) -> None:
+    """A bit of the next gradient that this rank computes flips."""
+    honest = training.gradient
+
+    def flipped(samples: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        gradient, training.gradient = honest(samples, kept), honest  # type: ignore[method-assign]
+        flip_bit(gradient, 5, 50)
+        return gradient
+
+    training.gradient = flipped  # type: ignore[method-assign]
+
+
 @dataclass(frozen=True)
 class Fault:
     """What happens to `rank` when it comes to its `event`-th event of a life, `delay` seconds later if not at once.
@@ -371,7 +385,7 @@ class Fault:
 class Life:
     """One start of all ranks: from which step, what was declared, how it ended, and each rank's events (step, what).
 
-    `ended` is "done", "killed", "silent", "differ" (the parameters of the ranks do) or "exit" with a code.
+    `ended` is "done", "killed", "silent", "differ" (what ranks should agree on did not) or "exit" with a code.
     """
 
     start: int
@@ -457,8 +471,6 @@ def _live(job: Job, folder: str, fault: Fault | None, start: int, refused: list[
         for worker in workers:
             worker.start()
         while not life.ended:
-            alive = [worker.sentinel for worker in workers if worker.exitcode is None]
-            wait([*alive, *(receiver for receiver, _ in reports)], timeout=min(1.0, job.patience))
             codes = [worker.exitcode for worker in workers]
             heard = time.monotonic() if listen() else heard
             if any(codes):
@@ -470,6 +482,9 @@ def _live(job: Job, folder: str, fault: Fault | None, start: int, refused: list[
                 life.ended, life.rank = "silent", min(ranks, key=lambda rank: life.waits(rank))
             elif os.getppid() != parent:
                 sys.exit("nobody waits for this training")
+            else:
+                alive = [worker.sentinel for worker, code in zip(workers, codes, strict=True) if code is None]
+                wait([*alive, *(receiver for receiver, _ in reports)], timeout=min(1.0, job.patience))
     finally:
         for worker in workers:
             if worker.pid:
