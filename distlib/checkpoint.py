@@ -363,10 +363,11 @@ def cusum(scores: Real, drift: Real) -> Real:
 
     A sum beyond a limit is an alarm. Half the smallest slowness that matters is the drift that finds it soonest.
     """
-    sums, now = np.empty_like(scores), np.zeros_like(scores[0])
-    for step, score in enumerate(scores):
-        sums[step] = now = np.maximum(0.0, now + score - drift)
-    return sums
+    now, sums = 0.0, []
+    for score in scores:
+        now = np.maximum(0.0, now + score - drift)
+        sums.append(now)
+    return np.array(sums)
 
 
 @domain(limit=POSITIVE, drift=POSITIVE, shift=NONNEGATIVE)
@@ -377,7 +378,7 @@ def cusum_run_length(limit: Real, drift: Real, shift: Real = 0.0) -> Real:
     that of a slow rank the delay of detection. Siegmund's approximation, within a tenth; at Δ = 0 it is b².
     """
     delta, b = np.subtract(shift, drift), np.add(limit, 1.166)
-    safe = np.where(delta == 0, 1.0, delta)
+    safe = np.where(delta == 0, b, delta)
     return np.where(delta == 0, b**2, (np.exp(-2 * safe * b) + 2 * safe * b - 1) / (2 * safe**2))[()]
 
 

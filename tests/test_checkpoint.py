@@ -549,6 +549,7 @@ def test_the_run_length_has_siegmunds_constant_and_its_limits():
     around = cusum_run_length(4.0, 0.7, [0.7 - 1e-4, 0.7, 0.7 + 1e-4])
     assert around == pytest.approx(around[1], rel=1e-3)
     assert cusum_run_length(50.0, 0.5, 2.0) == pytest.approx((50 + overshoot) / 1.5, rel=0.02)  # the drift alone
+    assert cusum_run_length(4.0, 0.5) == cusum_run_length(4.0, 0.5, 0.0)
     assert cusum_run_length(np.ones((3, 1)), np.ones(4), 0.5).shape == (3, 4)
 
 
@@ -648,7 +649,7 @@ def test_a_stage_replays_from_the_logs_of_its_neighbours_what_it_had_done_and_no
                 kept[j] = np.tanh(w * came[j])
             else:
                 gradient = gradient + np.sum(returned[j] * (1 - kept.pop(j) ** 2) * came[j])
-            spent += {"F": 1.0, "B": 2.5}[kind]
+            spent += {"F": 1.5, "B": 2.5}[kind]
         return gradient, kept, spent
 
     whole, _, _ = work(order, 0.0, {})
@@ -657,7 +658,7 @@ def test_a_stage_replays_from_the_logs_of_its_neighbours_what_it_had_done_and_no
     done = [j for kind, j in had if kind == "B"]
     again = [(kind, j) for j in done for kind in "FB"] + [("F", j) for kind, j in had if kind == "F" and j not in done]
     gradient, kept, spent = work(again, 0.0, {})
-    assert stage_replay_time(len(done), len(kept), 1.0, 2.5) == pytest.approx(spent)
+    assert stage_replay_time(len(done), len(kept), 1.5, 2.5) == pytest.approx(spent)
     assert work(order[after:], gradient, kept)[0] == whole
 
 
