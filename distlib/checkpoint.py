@@ -377,7 +377,7 @@ def cusum_run_length(limit: Real, drift: Real, shift: Real = 0.0) -> Real:
     For normal scores of deviation 1 and mean `shift`, starting from 0: with shift 0 the steps to a false alarm, with
     that of a slow rank the delay of detection. Siegmund's approximation, within a tenth; at Δ = 0 it is b².
     """
-    delta, b = np.subtract(shift, drift), np.add(limit, 1.166)
+    delta, b = shift - drift, limit + 1.166
     safe = np.where(delta == 0, b, delta)
     return np.where(delta == 0, b**2, (np.exp(-2 * safe * b) + 2 * safe * b - 1) / (2 * safe**2))[()]
 

@@ -344,8 +344,8 @@ def hang(training: Training) -> None:
 
 
 def warn(training: Training) -> None:
-    """The warning before a preemption, which this rank alone receives."""
-    training.warned = True
+    """SIGTERM: the warning before a preemption, which this rank alone receives."""
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def corrupt(training: Training) -> None:
@@ -432,7 +432,7 @@ def _work(rank: int, job: Job, folder: str, peers: dict[int, Any], report: Any, 
         return [part if i == rank else peers[i].recv() for i in range(job.ranks)]
 
     disk, mine = Watched(Disk(folder), reach), bounds(SIZE, rank, job.ranks)
-    signal.signal(signal.SIGTERM, lambda *_: warn(training))
+    signal.signal(signal.SIGTERM, lambda *_: setattr(training, "warned", True))
     while training.step < job.steps and not training.stop:
         reach("step")
         try:

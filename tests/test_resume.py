@@ -199,7 +199,7 @@ def test_a_rank_that_hangs_is_named_and_replaced(event):
         assert end(folder).digest == alone(6).digest
 
 
-@pytest.mark.parametrize("event", [1, 2, 7])
+@pytest.mark.parametrize("event", [1, 7])
 def test_a_warning_to_one_rank_stops_all_after_the_same_step(event):  # C09
     with tempfile.TemporaryDirectory() as folder:
         lives = run(Job(steps=10, every=100, ranks=3), folder, [Fault(1, event, warn)])
@@ -261,9 +261,11 @@ def test_no_process_outlives_its_supervisor(monkeypatch):
 
 
 def test_a_training_that_always_dies_is_given_up():
-    with tempfile.TemporaryDirectory() as folder, pytest.raises(subprocess.CalledProcessError):
-        Path(folder, "00000004.manifest").mkdir()  # neither readable nor replaceable
-        run(JOB, folder)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "00000004.0of2.tmp").mkdir()  # no shard can be written
+        with pytest.raises(subprocess.CalledProcessError):
+            run(JOB, folder)
+        assert checkpoints(Disk(folder)) == ([], [])
 
 
 # Checkpoints
@@ -311,7 +313,7 @@ def test_any_flipped_bit_of_a_shard_or_manifest_is_seen():
                 load(PowerCutDisk(files | {name: bytes(broken)}), "00000004.manifest")
 
 
-@pytest.mark.parametrize("before, after", [(2, 3), (3, 1), (1, 4)])
+@pytest.mark.parametrize("before, after", [(2, 3), (3, 1)])
 def test_shards_of_other_ranks_give_the_same_parameters_and_the_same_end(before, after):
     with a_folder(ranks=before) as folder:
         assert sum(".manifest" not in name for name in Disk(folder).names()) == 2 * before
