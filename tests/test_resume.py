@@ -129,6 +129,8 @@ def test_each_epoch_draws_every_sample_once_in_a_new_order():
         assert sorted(drawn) == list(range(96))
         epochs.append(drawn)
     assert epochs[0] != epochs[1] != epochs[2]
+    kept = np.mean([training.draw()[1].mean() for training.step in range(100)])
+    assert kept == pytest.approx(0.9, abs=0.005)
 
 
 @pytest.mark.parametrize("part", ["order", "rng", "moments"])
@@ -188,6 +190,15 @@ def test_what_was_declared_is_what_the_next_life_starts_from():
     assert [life.start for life in lives] == [0, 0, 4, 8]
     assert [life.declared for life in lives] == [[], [4], [8], [10]]
     assert [(life.ended, life.rank) for life in lives] == [("killed", 1), ("killed", 0), ("killed", 1), ("done", None)]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_no_rank_goes_on_before_the_checkpoint_is_declared(rank):
+    with tempfile.TemporaryDirectory() as folder:
+        trace = run(Job(steps=5, every=4), folder)[0].trace[rank]
+    with tempfile.TemporaryDirectory() as folder:
+        lives = run(Job(steps=5, every=4), folder, [Fault(rank, trace.index((4, "step")))])
+        assert [(life.start, life.declared) for life in lives] == [(0, [4]), (4, [5])]
 
 
 @pytest.mark.parametrize("event", [16, 21])
