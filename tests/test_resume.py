@@ -59,10 +59,11 @@ def end(folder):
 
 
 def nothing_declared_is_lost(lives):
+    """The last step that a checkpoint was declared for, or found: a rank may die between the two."""
     declared = 0
     for life in lives:
         assert life.start >= declared
-        declared = max([declared, *life.declared])
+        declared = max([life.start, *life.declared])
     return declared
 
 
