@@ -334,7 +334,7 @@ def flip_bit(array: np.ndarray, index: int, bit: int) -> None:
 
 def kill(training: Training) -> None:
     """SIGKILL: the process is gone, without a word and without tidying up."""
-    os.kill(os.getpid(), signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def hang(training: Training) -> None:
@@ -509,8 +509,8 @@ def _supervise() -> None:
 def run(job: Job, folder: str | Path, faults: Iterable[Fault | None] = (), timeout: float = 300.0) -> list[Life]:
     """Train to the end of the job from what the folder holds, through `faults`, the i-th in the i-th life.
 
-    The supervisor is a process of its own, the ranks are its children; none outlives this call, which raises
-    `subprocess.TimeoutExpired` when it takes longer than `timeout` s.
+    The supervisor is a process of its own, the ranks are its children. After `timeout` s this raises
+    `subprocess.TimeoutExpired`; the supervisor is then dead, and each rank ends within half a second.
     """
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     one = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
