@@ -513,3 +513,30 @@ def test_training_kernels_reach_three_quarters_of_the_slower_link_or_more_and_ne
                 assert row.bandwidth * (nic + inside) / counted > 1
     assert 0.75 < min(shares) < 0.78
     assert 0.92 < max(shares) < 0.93
+
+
+
+# Goodput of whole runs (fault tolerance)
+
+
+def test_the_exponential_links_the_two_stalls_at_100_000_gpus_and_llama_3s_rate_does_not():
+    stall = np.array([reported("fthsdp", "restart_whole"), reported("fthsdp", "restart_replica")])
+    said = np.array([reported("fthsdp", "effective_whole"), reported("fthsdp", "effective_replica")])
+    implied = -stall[0] / np.log(said[0])
+    assert implied / 60 == pytest.approx(12.18, abs=0.005)
+    assert np.exp(-stall[1] / implied) - said[1] == pytest.approx(-0.0183, abs=5e-4)
+    llama = 16384 * reported("llama3", "window") / reported("llama3", "unexpected") / 100_000
+    assert np.exp(-stall / llama) - said == pytest.approx([0.280, 0.106], abs=5e-4)
+
+
+def test_the_bounds_of_megascale_and_the_share_of_byterobust_are_met_at_llama_3s_rate():
+    part = 16384 * reported("llama3", "window") / reported("llama3", "unexpected")
+    write = checkpoint_bytes(reported("llama3", "parameters")) / reported("llama3", "storage_sustained")
+    restart = reported("megascale", "detect_and_diagnose") + reported("megascale", "catch_up")
+    assert restart == 1500
+    mega = best_goodput(write, system_mtbf(part, 10_000), restart)
+    assert mega == pytest.approx(0.905, abs=5e-4) and mega > reported("megascale", "effective_time")
+    byte = best_goodput(write, system_mtbf(part, 9600), 300.0)
+    assert byte - reported("byterobust", "effective_time") == pytest.approx(-0.003, abs=1e-3)
+    assert reported("megascale", "slow_machines") == 0.005 and reported("megascale", "slow_by") == 0.1
+    assert reported("megascale", "restarts") == 100
