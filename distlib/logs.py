@@ -1,5 +1,5 @@
 """Logs of benchmarks and of jobs, as records: `read` takes a file of `distlib.measure`, of nccl-tests or rccl-tests, or
-of the OSU micro-benchmarks; `read_jobs` a table of jobs.
+of the OSU micro-benchmarks; `read_jobs` a table of jobs. `calibrate` fits a law of `distlib.alphabeta` to a sweep.
 
 A log is read whole or not at all: what is damaged raises ValueError with the line and the reason. What a log says twice
 must agree: rows and the sizes that its head announces, algbw and size over time, the mean of busbw and the printed one.
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from distlib.alphabeta import CHUNKED, LAUNCHED, LINE, TWO_PROTOCOLS, Fit, fit, leave_one_out
 from distlib.collectives import BUSBW_FACTORS, busbw_factor
 from distlib.domain import POSITIVE, Real, domain
 from distlib.units import GB, MB, us
@@ -258,15 +259,15 @@ def _nccl_run(
             if same and (row.size < same[-1].size or row.size == same[-1].size > 0):
                 raise _fail(number, f"sizes must increase, {row.size} follows {same[-1].size}")
             same.append(row)
-    busbw = np.array([row.values[:, 2] for rows in sweeps.values() for row in rows])
-    foot = next((match for line in lines[head:end] if (match := FOOT.search(line))), None)
-    mean = _number(end, "the mean of busbw", foot[1]) if foot else np.nan
-    if not busbw.size:
+    rows = [row for same in sweeps.values() for row in same]
+    if not rows:
         raise _fail(end, "the table has no row")
-    if abs(busbw.mean() - mean) > 0.006:
-        raise _fail(end, f"the log says that busbw is {mean} on average, its rows {busbw.mean():.3f}: rows are lost")
-
-    implied = _implied_ranks(name, [row for rows in sweeps.values() for row in rows])
+    implied = _implied_ranks(name, rows)
+    busbw = np.array([row.values[:, 2] for row in rows]).mean()
+    for number, line in enumerate(lines[head:end], head + 1):
+        if foot := FOOT.match(line):
+            if abs(busbw - _number(number, "the mean of busbw", foot[1])) > 0.006:
+                raise _fail(number, f"busbw is {foot[1]} on average, that of the rows {busbw:.3f}: a row is lost")
     count = len(devices) or given
     if count is None and implied and implied[0] == implied[1]:
         count = int(implied[0])
@@ -357,14 +358,16 @@ def _implied_ranks(operation: str, rows: list[_Row]) -> tuple[float, float] | No
     limit = 2 * busbw_factor(operation, 2)
     if busbw_factor(operation, 3) == limit / 2:
         return None  # the factor is 1 whatever N
-    rates = np.array([group[1:3] for row in rows for group in row.values]).T
-    algbw, busbw = rates[:, ~np.isnan(rates).any(axis=0)]
+    rates = np.array([(row.number, *group[1:3]) for row in rows for group in row.values]).T
+    numbers, algbw, busbw = rates[:, ~np.isnan(rates).any(axis=0)]
     if not algbw.size:
         return None
-    low = ((busbw - 0.005) / (algbw + 0.005)).max()
-    high = ((busbw + 0.005) / np.maximum(algbw - 0.005, 1e-9)).min()
+    lows, highs = (busbw - 0.005) / (algbw + 0.005), (busbw + 0.005) / np.maximum(algbw - 0.005, 1e-9)
+    low, high = lows.max(), highs.min()
     if low > high + 1e-9:
-        raise _fail(rows[-1].number, f"busbw/algbw is ≥ {low:.4f} in one row above, ≤ {high:.4f} in another")
+        middle = np.median((lows + highs)[algbw >= np.median(algbw)] / 2)
+        odd = numbers[np.argmax(np.maximum(lows - middle, middle - highs))]
+        raise _fail(int(odd), f"busbw/algbw differs from that of the other rows, {middle:.4f}")
     least, most = (1 / (1 - ratio / limit) if ratio < limit else np.inf for ratio in (low, high))
     return float(np.ceil(max(least, 1) - 1e-6)), float(np.floor(most + 1e-6))
 
@@ -435,3 +438,45 @@ def slow(time: Real, rate: float = 0.05, least: float = 0.01) -> np.ndarray:
     middle = np.median(logs)
     sigma = max(1.4826 * float(np.median(np.abs(logs - middle))), least)
     return logs > middle + stdtrit(0.37 * logs.size, 1 - rate / logs.size) * sigma
+
+
+# Calibration
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """The law chosen for a sweep; `misses` are its relative errors at sizes that it did not see."""
+
+    fit: Fit
+    misses: np.ndarray
+
+    @property
+    def error(self) -> float:
+        """The mean of |misses|."""
+        return float(np.abs(self.misses).mean())
+
+    @property
+    def verdict(self) -> str:
+        """good to 10 % of error, rough to 25 %, else no law."""
+        return "good" if self.error <= 0.10 else "rough" if self.error <= 0.25 else "no law"
+
+    @property
+    def outliers(self) -> np.ndarray:
+        """The sizes, in bytes, whose time is slow for the law, by the rule of `slow`."""
+        return self.fit.n[slow(self.fit.time / self.fit.predict(self.fit.n))]
+
+
+def calibrate(n: Real, time: Real) -> Calibration:
+    """Of a line, chunks, a launch with chunks, and two protocols: the first that misses left-out sizes least.
+
+    A law with more constants must beat those before it by a tenth.
+    """
+    chosen: Calibration | None = None
+    for law in (LINE, CHUNKED, LAUNCHED, TWO_PROTOCOLS):
+        if len(n) > len(law.constants) + 1:
+            fitted = fit(law, n, time)
+            found = Calibration(fitted, leave_one_out(fitted))
+            chosen = found if chosen is None or found.error < 0.9 * chosen.error else chosen
+    if chosen is None:
+        raise ValueError(f"n must have 4 sizes or more, got {len(n)}")
+    return chosen

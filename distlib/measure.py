@@ -287,8 +287,8 @@ def check(world: World, name: str, out: Array, expected: np.ndarray | None) -> N
     if len(wrong):
         i = wrong[0]
         raise RuntimeError(
-            f"{name} of {len(got)} elements: wrong content on rank {world.rank}, {len(wrong)} elements, "
-            f"the first at {i}: {got[i]:g}, not {expected[i]:g}"
+            f"{name} of {len(got)} elements: wrong content on rank {world.rank} from element {i} on: "
+            f"{got[i]:g}, not {expected[i]:g}"
         )
 
 

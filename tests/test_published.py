@@ -9,6 +9,7 @@ from distlib.published import (
     communication_reduction,
     communication_reductions,
     llama3_interruptions,
+    pairs,
     reliability,
     reported,
     strong_scaling,
@@ -236,3 +237,23 @@ def test_a_strong_scaling_table_has_its_rows_in_order_and_their_source():
     assert np.all(runs[0].time < runs[2].time) and np.all(runs[1].time < runs[3].time)
     with pytest.raises(ValueError, match="MegaScale 768, MegaScale 6144, Megatron-LM 768, .*got 'MegaScale', 1"):
         strong_scaling("MegaScale", 1)
+
+
+# Pairs of nodes
+
+
+def test_every_pair_of_two_clusters_is_there_once_and_failed_tests_are_nan():
+    for cluster, nodes, gpus in (("cluster00", range(1, 18), (1, 4, 8)), ("cluster01", range(2, 12), (1, 2, 4, 8))):
+        for count in gpus:
+            for operation in ("sendrecv", "all_to_all"):
+                links = pairs(cluster, operation, count)
+                listed = list(zip(links.node.tolist(), links.other.tolist(), strict=True))
+                assert listed == [(a, b) for a in nodes for b in nodes if b > a]
+                assert (links.cluster, links.operation, links.gpus_per_node) == (cluster, operation, count)
+                assert cluster in links.source
+                ran = links.busbw[~np.isnan(links.busbw)]
+                assert len(ran) >= 118 * len(listed) / 136 and np.all((ran > 0.5 * GB) & (ran < 100 * GB))
+    assert pairs("cluster00", "sendrecv", 1).busbw[:3] == pytest.approx([13.59 * GB, 13.51 * GB, 1.76 * GB])
+    assert np.isnan(pairs("cluster00", "sendrecv", 1).busbw).sum() == 5
+    with pytest.raises(ValueError, match="pairs must be one of cluster00 sendrecv 1, "):
+        pairs("cluster00", "sendrecv", 2)
