@@ -1,6 +1,8 @@
 """Readers of logs: public formats and versions, what they say, and that a damaged file is refused with its line."""
 
+import os
 import re
+import tempfile
 from importlib.resources import files
 from pathlib import Path
 
@@ -24,14 +26,18 @@ def text_of(name):
     return (DATA / name).read_text(encoding="utf-8")
 
 
-@pytest.fixture
-def read_text(tmp_path):
-    def read(text, **given):
-        path = tmp_path / "log.txt"
-        path.write_text(text, encoding="utf-8")
-        return logs.read(path, **given)
+SCRATCH = tempfile.TemporaryDirectory()
 
-    return read
+
+def written(text):
+    """A file of that text, whatever is in it."""
+    path = Path(SCRATCH.name) / f"{os.getpid()}.txt"
+    path.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
+    return path
+
+
+def read_text(text, **given):
+    return logs.read(written(text), **given)
 
 
 # What the formats say
@@ -89,14 +95,14 @@ def test_osu_benchmarks_are_read_with_what_their_sizes_mean():
     assert full.time == pytest.approx([8630.58 * us]) and full.n == 2**24
 
 
-def test_osu_of_a_failed_validation_has_a_remark(read_text):
+def test_osu_of_a_failed_validation_has_a_remark():
     table = "# OSU MPI Reduce Latency Test v7.3\n# Size  Avg Latency(us)  Validation\n4  2.5  Pass\n8  2.6  Fail\n"
     (log,) = read_text(table, ranks=8)
     assert log.wrong.tolist() == [0, 1] and log.remarks == ("wrong values: the transport corrupts data",)
     assert not read_text(table.replace("Fail", "Pass"), ranks=8)[0].remarks
 
 
-def test_our_own_file_gives_least_and_median(read_text):
+def test_our_own_file_gives_least_and_median():
     text = OURS.read_text(encoding="utf-8")
     log = logs.log(OURS, "all_reduce")
     cells = next(line for line in text.split("\n") if line.startswith("all_reduce,1024,")).split(",")
@@ -135,12 +141,12 @@ def table_of(ranks, operation="all_reduce", algbw=300.0, listed=None, rows=6, wr
 
 @pytest.mark.parametrize("ranks", [2, 3, 8, 16, 64, 96])
 @pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter"])
-def test_ranks_follow_from_busbw_over_algbw(read_text, ranks, operation):
+def test_ranks_follow_from_busbw_over_algbw(ranks, operation):
     (log,) = read_text(table_of(ranks, operation))
     assert log.ranks == ranks and not log.remarks
 
 
-def test_a_log_that_says_64_ranks_and_means_96_has_a_remark(read_text):
+def test_a_log_that_says_64_ranks_and_means_96_has_a_remark():
     (log,) = read_text(table_of(96), ranks=64)
     assert log.ranks == 64 and log.remarks == ("64 ranks are given; busbw/algbw implies 96",)
     (log,) = read_text(table_of(96, listed=64))
@@ -148,7 +154,7 @@ def test_a_log_that_says_64_ranks_and_means_96_has_a_remark(read_text):
     assert not read_text(table_of(64, listed=64), ranks=64)[0].remarks
 
 
-def test_few_digits_leave_a_range_of_ranks(read_text):
+def test_few_digits_leave_a_range_of_ranks():
     with pytest.raises(ValueError, match=r"does not say how many ranks it had, (\d+) to (\d+): give ranks=") as caught:
         read_text(table_of(1000, algbw=10.0))
     low, high = map(int, re.search(r"(\d+) to (\d+)", str(caught.value)).groups())
@@ -160,7 +166,7 @@ def test_few_digits_leave_a_range_of_ranks(read_text):
     assert read_text(table_of(16, "broadcast"), ranks=16)[0].ranks == 16
 
 
-def test_a_ratio_that_fits_no_number_is_a_remark(read_text):
+def test_a_ratio_that_fits_no_number_is_a_remark():
     text = table_of(16, listed=16).replace("562.50", "580.20")
     (log,) = read_text(text)
     assert log.remarks == ("16 ranks are listed; busbw/algbw implies no number of them",)
@@ -176,7 +182,7 @@ def printed(found):
     return "\n".join(lines)
 
 
-def test_published_tables_that_name_wrong_ranks_have_a_remark(read_text):
+def test_published_tables_that_name_wrong_ranks_have_a_remark():
     """The page prints Rank 143 above the one table, and calls the other a job of 128."""
     (log,) = read_text(printed(sweep("cw_gb200_2rack")), ranks=144)
     assert log.remarks == ("144 ranks are given; busbw/algbw implies 128",)
@@ -189,28 +195,28 @@ def test_published_tables_that_name_wrong_ranks_have_a_remark(read_text):
 # Wrong values
 
 
-def test_wrong_values_are_kept_and_remarked(read_text):
+def test_wrong_values_are_kept_and_remarked():
     (log,) = read_text(table_of(16, wrong=7))
     assert np.all(log.wrong == 7) and log.remarks == ("wrong values: the transport corrupts data",)
     old = text_of("rccl_mi100_all_reduce.log").replace("values : 0 OK", "values : 5 FAILED")
     assert read_text(old)[0].remarks == ("values out of bounds",)
 
 
-def test_sizes_of_zero_are_kept_and_left_out_of_fits(read_text):
+def test_sizes_of_zero_are_kept_and_left_out_of_fits():
     lines = table_of(16, "all_gather").split("\n")
     empty = "  0  0  float  none  -1  12.5  0.00  0.00  0  12.1  0.00  0.00  N/A"
     (log,) = read_text("\n".join([*lines[:2], empty.replace("none", "sum"), empty.replace("none", "sum"), *lines[2:]]))
     assert log.n[:2].tolist() == [0, 0] and len(log.sized[0]) == len(log.n) - 2
 
 
-def test_types_and_reductions_are_sweeps_of_their_own(read_text):
+def test_types_and_reductions_are_sweeps_of_their_own():
     lines = table_of(16).rstrip("\n").split("\n")
     again = [line.replace("float", "half") for line in lines[2:]]
     first, second = read_text("\n".join([*lines, *again]))
     assert first.n.tolist() == second.n.tolist() and first.operation == second.operation
 
 
-def test_a_time_with_an_exponent_has_the_digits_that_it_shows(read_text):
+def test_a_time_with_an_exponent_has_the_digits_that_it_shows():
     """As nccl-tests prints 18 s: 1.8e+07."""
     head, row = table_of(2, "sendrecv", rows=1).rstrip("\n").rsplit("\n", 1)
     text = head + "\n17179869184  4  float  sum  -1  1.8e+07  0.97  0.97  0  1.7e+07  0.99  0.99  N/A\n"
@@ -220,7 +226,7 @@ def test_a_time_with_an_exponent_has_the_digits_that_it_shows(read_text):
         read_text(text.replace("0.97", "0.91"), ranks=2)
 
 
-def test_less_memory_than_asked_for_is_read_from_its_line(read_text):
+def test_less_memory_than_asked_for_is_read_from_its_line():
     text = text_of("nccl_k80_fewer_rows.log")
     with pytest.raises(ValueError, match="line 19: the head announces 9 sizes, the table has 7: it is damaged"):
         read_text(text, operation="all_reduce")
@@ -228,7 +234,7 @@ def test_less_memory_than_asked_for_is_read_from_its_line(read_text):
     assert len(read_text(lowered, operation="all_reduce")[0].n) == 7
 
 
-def test_sizes_in_steps_are_counted(read_text):
+def test_sizes_in_steps_are_counted():
     rows = table_of(16, rows=6).split("\n")
     announced = "# nThread 1 nGpus 1 minBytes 1073741824 maxBytes 4000000000 step: 1073741824(bytes) warmup"
     steps = [rows[0], announced, rows[1]]
@@ -284,7 +290,7 @@ def damaged(old, new, count=1):
         (damaged("#       size ", "#       sise "), "line 1: a log of one tool is needed, got none that is known"),
     ],
 )  # fmt: skip
-def test_a_damaged_log_is_refused_with_its_line_and_the_reason(read_text, text, says):
+def test_a_damaged_log_is_refused_with_its_line_and_the_reason(text, says):
     with pytest.raises(ValueError) as caught:
         read_text(text)
     assert str(caught.value).startswith(says)
@@ -309,7 +315,7 @@ OSU = text_of("osu_5_6_latency.txt")
         (text_of("osu_7_0_cuda_full.txt"), "line 4: an OSU log does not say how many ranks all_reduce had"),
     ],
 )  # fmt: skip
-def test_a_damaged_osu_log_is_refused_with_its_line_and_the_reason(read_text, text, says):
+def test_a_damaged_osu_log_is_refused_with_its_line_and_the_reason(text, says):
     with pytest.raises(ValueError) as caught:
         read_text(text)
     assert str(caught.value).startswith(says)
@@ -330,7 +336,7 @@ def test_a_damaged_osu_log_is_refused_with_its_line_and_the_reason(read_text, te
         ("\nbroadcast,2097152,", "\nbroadcast,4194304,9,1 2 x\nbroadcast,2097152,", "a time must be a finite number"),
     ],
 )  # fmt: skip
-def test_a_damaged_file_of_ours_is_refused_with_its_line_and_the_reason(read_text, old, new, says):
+def test_a_damaged_file_of_ours_is_refused_with_its_line_and_the_reason(old, new, says):
     text = OURS.read_text(encoding="utf-8")
     assert old in text
     with pytest.raises(ValueError) as caught:
@@ -352,7 +358,7 @@ def rows_of(found):
 
 @settings(max_examples=600)
 @given(data=st.data())
-def test_no_single_damage_leads_to_fewer_rows_or_to_another_exception(data, tmp_path_factory):
+def test_no_single_damage_leads_to_fewer_rows_or_to_another_exception(data):
     """Cut, a line lost, doubled or moved, a character lost, changed or put in: refused, or read with all rows."""
     name = data.draw(st.sampled_from(sorted(WHOLE)))
     path = OURS if name == "ours" else DATA / name
@@ -373,10 +379,8 @@ def test_no_single_damage_leads_to_fewer_rows_or_to_another_exception(data, tmp_
     else:
         new = {"drop": "", "change": data.draw(st.characters()), "insert": text[at] + data.draw(st.text(max_size=9))}
         text = text[:at] + new[kind] + text[at + 1 :]
-    damaged = tmp_path_factory.getbasetemp() / "damaged.txt"
-    damaged.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
     try:
-        found = logs.read(damaged)
+        found = read_text(text)
     except ValueError as error:
         assert re.match(r"line \d+: .", str(error))
     else:
@@ -392,11 +396,9 @@ PIECES = [
 
 @settings(max_examples=300)
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=30)), max_size=40), st.sampled_from([None, 8]))
-def test_any_text_is_read_or_refused(tmp_path_factory, lines, ranks):
-    path = tmp_path_factory.getbasetemp() / "any.txt"
-    path.write_text("\n".join(lines), encoding="utf-8", errors="surrogatepass", newline="")
+def test_any_text_is_read_or_refused(lines, ranks):
     try:
-        found = logs.read(path, ranks=ranks, operation="all_reduce")
+        found = read_text("\n".join(lines), ranks=ranks, operation="all_reduce")
     except ValueError as error:
         assert re.match(r"line \d+: .", str(error))
     else:
@@ -414,22 +416,19 @@ JOBS = """Start|End|State
 """
 
 
-def test_a_table_of_jobs_tells_failed_from_censored(tmp_path):
-    path = tmp_path / "jobs.txt"
-    path.write_text(JOBS)
-    jobs = logs.read_jobs(path, {"NODE_FAIL"})
+def test_a_table_of_jobs_tells_failed_from_censored():
+    jobs = logs.read_jobs(written(JOBS), {"NODE_FAIL"})
     assert jobs.duration.tolist() == [12 * hour, 12 * hour, 6 * hour] and jobs.failed.tolist() == [False, True, False]
     assert mtbf_from_log(jobs.duration, jobs.failed).mtbf == pytest.approx(30 * hour)
-    path.write_text(JOBS.replace("|", ",").replace("State", "outcome") + "\n")
-    assert logs.read_jobs(path, {"CANCELLED"}).failed.tolist() == [False, False, True]
+    commas = written(JOBS.replace("|", ",").replace("State", "outcome") + "\n")
+    assert logs.read_jobs(commas, {"CANCELLED"}).failed.tolist() == [False, False, True]
 
 
-def test_ten_allocations_with_three_failures_have_an_mtbf_of_40_hours(tmp_path):
+def test_ten_allocations_with_three_failures_have_an_mtbf_of_40_hours():
     """Counting every end as a failure would say 12 hours (LLNL's SCR, pull request 239)."""
-    path = tmp_path / "jobs.csv"
     ends = ["FAIL"] * 3 + ["TIMEOUT"] * 7
     rows = [f"2026-01-{day:02d}T00:00,2026-01-{day:02d}T12:00,{end}" for day, end in enumerate(ends, 1)]
-    path.write_text("\n".join(["start,end,outcome", *rows]))
+    path = written("\n".join(["start,end,outcome", *rows]))
     jobs = logs.read_jobs(path, {"FAIL"})
     assert mtbf_from_log(jobs.duration, jobs.failed).mtbf == pytest.approx(40 * hour)
     everything = logs.read_jobs(path, {"FAIL", "TIMEOUT"})
@@ -448,20 +447,16 @@ def test_ten_allocations_with_three_failures_have_an_mtbf_of_40_hours(tmp_path):
         (JOBS[JOBS.index("\n") + 1 :], "", "line 2: the table has no job"),
     ],
 )
-def test_a_damaged_table_of_jobs_is_refused(tmp_path, old, new, says):
-    path = tmp_path / "jobs.txt"
-    path.write_text(JOBS.replace(old, new))
+def test_a_damaged_table_of_jobs_is_refused(old, new, says):
     with pytest.raises(ValueError) as caught:
-        logs.read_jobs(path, {"NODE_FAIL"})
+        logs.read_jobs(written(JOBS.replace(old, new)), {"NODE_FAIL"})
     assert str(caught.value).startswith(says)
 
 
 @given(st.text(alphabet="2026-01T:0|,\nZ \"startendoutcome", max_size=120))
-def test_any_table_of_jobs_is_read_or_refused(tmp_path_factory, text):
-    path = tmp_path_factory.getbasetemp() / "jobs.txt"
-    path.write_text("start,end,outcome\n" + text)
+def test_any_table_of_jobs_is_read_or_refused(text):
     try:
-        jobs = logs.read_jobs(path, {"F"})
+        jobs = logs.read_jobs(written("start,end,outcome\n" + text), {"F"})
     except ValueError as error:
         assert str(error).startswith("line ")
     else:

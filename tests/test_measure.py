@@ -1,14 +1,19 @@
 """Real processes: what they hold in the end, what they send, and what becomes of a run that fails."""
 
+import contextlib
 import importlib.util
+import io
 import os
 import queue
+import re
 import subprocess
 import sys
+import tempfile
 import threading
 import types
 from importlib.resources import files
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -211,21 +216,18 @@ class FakeDistributed(types.ModuleType):
         ]
 
 
-def with_fake_torch(monkeypatch, count, arguments):
-    """`main` on each of `count` threads; returns what each raised."""
+def with_fake_torch(count, arguments):
+    """`main` on each of `count` threads; returns what each raised, and what they wrote to stderr."""
     torch = types.ModuleType("torch")
     torch.cuda = types.SimpleNamespace(is_available=lambda: False)
     torch.tensor = lambda values: np.array(values, np.float32).view(Tensor)
     torch.__version__, torch.distributed = "stand-in", FakeDistributed(count)
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setitem(sys.modules, "torch.distributed", torch.distributed)
 
     def abort(world):
         torch.distributed.meet.abort()
         raise RuntimeError("aborted")
 
-    monkeypatch.setattr(measure.Torch, "abort", abort)
-    raised = [None] * count
+    raised, said = [None] * count, io.StringIO()
 
     def rank(i):
         torch.distributed.local.rank = i
@@ -235,33 +237,56 @@ def with_fake_torch(monkeypatch, count, arguments):
             raised[i] = error
 
     threads = [threading.Thread(target=rank, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
+    stand_in = mock.patch.dict(sys.modules, {"torch": torch, "torch.distributed": torch.distributed})
+    with stand_in, mock.patch.object(measure.Torch, "abort", abort), contextlib.redirect_stderr(said):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
     assert not any(thread.is_alive() for thread in threads)
-    return raised
+    return raised, said.getvalue()
 
 
 SMALL = ["--largest", "64", "--repeats", "3", "--seconds", "0.1", "--machine", "threads"]
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_torch_measures_the_same_operations(monkeypatch, tmp_path, count, capsys):
-    out = tmp_path / "torch.csv"
-    assert with_fake_torch(monkeypatch, count, [*SMALL, "--out", str(out)]) == [None] * count
-    found = {log.operation: log for log in logs.read(out)}
+def test_torch_measures_the_same_operations(count):
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "torch.csv"
+        raised, said = with_fake_torch(count, [*SMALL, "--out", str(out)])
+        assert raised == [None] * count
+        found = {log.operation: log for log in logs.read(out)}
     assert tuple(found) == measure.operations(count)
-    assert {log.ranks for log in found.values()} == {count}
+    assert {log.ranks for log in found.values()} == {count} and {log.nodes for log in found.values()} == {1}
     assert found["reduce"].version.startswith("torch gloo, ") and found["reduce"].version.endswith("torch stand-in")
-    assert capsys.readouterr().err.count("content right on all ranks") == len(found)
+    assert said.count("content right on all ranks") == len(found) and f"rows of {count} ranks" in said
+    for number, (name, line) in enumerate(zip(found, said.split("\n"), strict=False), 1):
+        shown = re.fullmatch(rf"{number}/{len(found)} {name}: (\d+) byte in (\S+) µs … (\d+) byte in (\S+) µs, .*", line)
+        n, time = found[name].n, found[name].time / us
+        assert [float(x) for x in shown.groups()] == pytest.approx([n[0], time[0], n[-1], time[-1]], rel=1e-3)
 
 
-def test_torch_finds_wrong_content_too(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(FakeDistributed, "all_to_all_single", lambda self, out, x: self.shared(x) and None)
-    raised = with_fake_torch(monkeypatch, 2, [*SMALL, "--out", str(tmp_path / "torch.csv")])
-    assert all(raised) and not list(tmp_path.iterdir())
-    assert "all_to_all of 2 elements: wrong content on rank" in capsys.readouterr().err
+def test_torch_finds_wrong_content_too():
+    def nothing(self, out, x):
+        self.shared(x)
+
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(FakeDistributed, "all_to_all_single", nothing):
+        raised, said = with_fake_torch(2, [*SMALL, "--out", str(Path(folder) / "torch.csv")])
+        assert all(raised) and not list(Path(folder).iterdir())
+    assert "all_to_all of 2 elements: wrong content on rank" in said
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_torch_leaves_a_file_that_is_there_and_needs_a_folder(taken):
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / ("taken.csv" if taken else "none/torch.csv")
+        if taken:
+            out.write_text("mine")
+        raised, _ = with_fake_torch(2, [*SMALL, "--out", str(out)])
+        assert all(isinstance(error, SystemExit) for error in raised)
+        assert "exists, or its folder does not" in str(raised[0])
+        assert not taken or out.read_text() == "mine"
 
 
 # Without either
@@ -274,9 +299,8 @@ def test_torch_finds_wrong_content_too(monkeypatch, tmp_path, capsys):
         ("torch", ["--backend", "torch"], "--backend torch needs torch"),
     ],
 )
-def test_a_missing_library_is_named_with_the_extra_that_brings_it(monkeypatch, module, arguments, says):
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(SystemExit, match=says):
+def test_a_missing_library_is_named_with_the_extra_that_brings_it(module, arguments, says):
+    with mock.patch.dict(sys.modules, {module: None}), pytest.raises(SystemExit, match=says):
         measure.main(arguments)
 
 
@@ -330,9 +354,12 @@ class Clockwork:
 
     rank, ranks = 0, 2
 
-    def __init__(self, monkeypatch, cost):
+    def __init__(self, cost):
         self.now, self.cost, self.calls = 0.0, cost, 0
-        monkeypatch.setattr(measure, "perf_counter", lambda: self.now)
+
+    def repeats(self, *arguments):
+        with mock.patch.object(measure, "perf_counter", lambda: self.now):
+            return measure.repeats_of(self, *arguments)
 
     def array(self, values):
         return values.astype(np.float32)
@@ -364,28 +391,29 @@ class Clockwork:
     "cost, calls, repeats",
     [(1 * us, 100, 10), (20 * us, 50, 10), (240 * us, 4, 10), (10e-3, 1, 6), (1.0, 1, 3)],
 )
-def test_a_repeat_lasts_two_milliseconds_and_the_repeats_end_in_time(monkeypatch, cost, calls, repeats):
-    world = Clockwork(monkeypatch, cost)
-    found, times = measure.repeats_of(world, "all_gather", 64, 10, 0.105)
+def test_a_repeat_lasts_two_milliseconds_and_the_repeats_end_in_time(cost, calls, repeats):
+    world = Clockwork(cost)
+    found, times = world.repeats("all_gather", 64, 10, 0.105)
     assert found == calls and len(times) == repeats
     assert times == pytest.approx([2 * cost] * repeats, rel=1e-9)  # of the slowest rank
     assert world.calls == 3 + calls * repeats  # the check before, the trial, the repeats, the check after
 
 
-def test_a_ping_pong_counts_one_way(monkeypatch):
-    world = Clockwork(monkeypatch, 40 * us)
-    _, times = measure.repeats_of(world, "ping_pong", 64, 4, 1.0)
+def test_a_ping_pong_counts_one_way():
+    world = Clockwork(40 * us)
+    _, times = world.repeats("ping_pong", 64, 4, 1.0)
     assert times == pytest.approx([40 * us] * 4)  # half of twice 40 µs
 
 
-def test_a_file_appears_whole_or_not_at_all(tmp_path):
-    out = tmp_path / "a.csv"
-    measure.write_new(out, "first")
-    assert out.read_text() == "first" and [path.name for path in tmp_path.iterdir()] == ["a.csv"]
-    with pytest.raises(SystemExit, match="cannot write .*a.csv .File exists.; what was measured is in"):
-        measure.write_new(out, "second")
-    kept = next(path for path in tmp_path.iterdir() if path.name != "a.csv")
-    assert out.read_text() == "first" and kept.read_text() == "second"
+def test_a_file_appears_whole_or_not_at_all():
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "a.csv"
+        measure.write_new(out, "first")
+        assert out.read_text() == "first" and [path.name for path in out.parent.iterdir()] == ["a.csv"]
+        with pytest.raises(SystemExit, match="cannot write .*a.csv .File exists.; what was measured is in"):
+            measure.write_new(out, "second")
+        kept = next(path for path in out.parent.iterdir() if path.name != "a.csv")
+        assert out.read_text() == "first" and kept.read_text() == "second"
 
 
 def test_the_machine_is_described_without_its_name():
