@@ -26,7 +26,7 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -40,6 +40,7 @@ from distlib.units import MiB, us
 
 #: An array of NumPy, or a tensor of torch.
 Array = Any
+Collectives = dict[str, Callable[[Array, Array], Any]]
 WORD = np.dtype(np.float32).itemsize
 
 # Two libraries, one set of names; each collective takes what a rank has and writes what it gets.
@@ -59,10 +60,20 @@ class Mpi:
                 f"brings both ({error})"
             ) from None
         self.mpi, self.comm = MPI, MPI.COMM_WORLD
-        self.rank, self.ranks = self.comm.rank, self.comm.size
-        library = MPI.Get_library_version().split("\n")[0].replace("\t", " ")
-        self.versions = f"mpi4py {version('mpi4py')}, {' '.join(library.split())}"
-        self.nodes = len(set(self.comm.allgather(platform.node())))
+        comm = self.comm
+        self.rank, self.ranks = comm.rank, comm.size
+        library = " ".join(MPI.Get_library_version().split("\n")[0].split())
+        self.versions = f"mpi4py {version('mpi4py')}, {library}"
+        self.nodes = len(set(comm.allgather(platform.node())))
+        self.send, self.receive, self.barrier = comm.Send, comm.Recv, comm.Barrier
+        self.collectives: Collectives = {
+            "all_reduce": comm.Allreduce,
+            "all_gather": comm.Allgather,
+            "reduce_scatter": comm.Reduce_scatter_block,
+            "all_to_all": comm.Alltoall,
+            "broadcast": lambda x, out: comm.Bcast(x if self.rank == 0 else out),
+            "reduce": comm.Reduce,
+        }
 
     def array(self, values: np.ndarray) -> Array:
         return values.astype(np.float32)
@@ -70,11 +81,11 @@ class Mpi:
     def numpy(self, x: Array) -> np.ndarray:
         return x
 
+    def exchange(self, x: Array, to: int, out: Array, source: int) -> None:
+        self.comm.Sendrecv(x, to, recvbuf=out, source=source)
+
     def slowest(self, seconds: float) -> float:
         return self.comm.allreduce(seconds, self.mpi.MAX)
-
-    def barrier(self) -> None:
-        self.comm.Barrier()
 
     def finish(self) -> None:
         """Wait for what the device has still to do: nothing here."""
@@ -85,33 +96,6 @@ class Mpi:
     def abort(self) -> None:
         """End every rank: those that wait for this one would wait for ever."""
         self.comm.Abort(1)
-
-    def send(self, x: Array, to: int) -> None:
-        self.comm.Send(x, to)
-
-    def receive(self, out: Array, source: int) -> None:
-        self.comm.Recv(out, source)
-
-    def exchange(self, x: Array, to: int, out: Array, source: int) -> None:
-        self.comm.Sendrecv(x, to, recvbuf=out, source=source)
-
-    def all_reduce(self, x: Array, out: Array) -> None:
-        self.comm.Allreduce(x, out)
-
-    def all_gather(self, x: Array, out: Array) -> None:
-        self.comm.Allgather(x, out)
-
-    def reduce_scatter(self, x: Array, out: Array) -> None:
-        self.comm.Reduce_scatter_block(x, out)
-
-    def all_to_all(self, x: Array, out: Array) -> None:
-        self.comm.Alltoall(x, out)
-
-    def broadcast(self, x: Array, out: Array) -> None:
-        self.comm.Bcast(x if self.rank == 0 else out)
-
-    def reduce(self, x: Array, out: Array) -> None:
-        self.comm.Reduce(x, out)
 
 
 class Torch:
@@ -138,6 +122,15 @@ class Torch:
         nodes: list[Any] = [None] * self.ranks
         dist.all_gather_object(nodes, platform.node())
         self.nodes = len(set(nodes))
+        self.send, self.receive, self.barrier = dist.send, dist.recv, dist.barrier
+        self.collectives: Collectives = {
+            "all_reduce": lambda x, out: dist.all_reduce(out.copy_(x)),
+            "all_gather": lambda x, out: dist.all_gather_into_tensor(out, x),
+            "reduce_scatter": lambda x, out: dist.reduce_scatter_tensor(out, x),
+            "all_to_all": lambda x, out: dist.all_to_all_single(out, x),
+            "broadcast": lambda x, out: dist.broadcast(x if self.rank == 0 else out, 0),
+            "reduce": lambda x, out: dist.reduce(out.copy_(x), 0),
+        }
 
     def array(self, values: np.ndarray) -> Array:
         return self.torch.tensor(values.astype(np.float32)).to(self.device)
@@ -145,13 +138,15 @@ class Torch:
     def numpy(self, x: Array) -> np.ndarray:
         return x.cpu().numpy()
 
+    def exchange(self, x: Array, to: int, out: Array, source: int) -> None:
+        both = [self.dist.P2POp(self.dist.isend, x, to), self.dist.P2POp(self.dist.irecv, out, source)]
+        for request in self.dist.batch_isend_irecv(both):
+            request.wait()
+
     def slowest(self, seconds: float) -> float:
         value = self.torch.tensor([seconds]).to(self.device)
         self.dist.all_reduce(value, self.dist.ReduceOp.MAX)
         return float(value[0])
-
-    def barrier(self) -> None:
-        self.dist.barrier()
 
     def finish(self) -> None:
         if self.device != "cpu":
@@ -163,37 +158,6 @@ class Torch:
     def abort(self) -> None:
         """End this rank: torchrun ends the others."""
         os._exit(1)
-
-    def send(self, x: Array, to: int) -> None:
-        self.dist.send(x, to)
-
-    def receive(self, out: Array, source: int) -> None:
-        self.dist.recv(out, source)
-
-    def exchange(self, x: Array, to: int, out: Array, source: int) -> None:
-        both = [self.dist.P2POp(self.dist.isend, x, to), self.dist.P2POp(self.dist.irecv, out, source)]
-        for request in self.dist.batch_isend_irecv(both):
-            request.wait()
-
-    def all_reduce(self, x: Array, out: Array) -> None:
-        out[:] = x
-        self.dist.all_reduce(out)
-
-    def all_gather(self, x: Array, out: Array) -> None:
-        self.dist.all_gather_into_tensor(out, x)
-
-    def reduce_scatter(self, x: Array, out: Array) -> None:
-        self.dist.reduce_scatter_tensor(out, x)
-
-    def all_to_all(self, x: Array, out: Array) -> None:
-        self.dist.all_to_all_single(out, x)
-
-    def broadcast(self, x: Array, out: Array) -> None:
-        self.dist.broadcast(x if self.rank == 0 else out, 0)
-
-    def reduce(self, x: Array, out: Array) -> None:
-        out[:] = x
-        self.dist.reduce(out, 0)
 
 
 World = Mpi | Torch
@@ -269,7 +233,7 @@ def call(world: World, name: str, has: Array, out: Array) -> None:
         if sent != formula:
             raise RuntimeError(f"the ring sent {sent} bytes where the formula says {formula:.0f}")
     elif not name.startswith("ping_pong"):
-        getattr(world, name)(has, out)
+        world.collectives[name](has, out)
     elif world.rank == 0:
         world.send(has, partner(name, world.ranks))
         world.receive(out, partner(name, world.ranks))
