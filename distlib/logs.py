@@ -355,16 +355,16 @@ def _complete(rows: list[_Row], announced: int | None) -> None:
 
 def _implied_ranks(operation: str, rows: list[_Row]) -> tuple[float, float] | None:
     """The least and the largest N with busbw/algbw = factor(operation, N) in every row, within rounding."""
-    limit = 2 * busbw_factor(operation, 2)
-    if busbw_factor(operation, 3) == limit / 2:
+    if busbw_factor(operation, 1):
         return None  # the factor is 1 whatever N
+    limit = 2 * busbw_factor(operation, 2)
     rates = np.array([(row.number, *group[1:3]) for row in rows for group in row.values]).T
     numbers, algbw, busbw = rates[:, ~np.isnan(rates).any(axis=0)]
     if not algbw.size:
         return None
     lows, highs = (busbw - 0.005) / (algbw + 0.005), (busbw + 0.005) / np.maximum(algbw - 0.005, 1e-9)
     low, high = lows.max(), highs.min()
-    if low > high + 1e-9:
+    if low > high:
         middle = np.median((lows + highs)[algbw >= np.median(algbw)] / 2)
         odd = numbers[np.argmax(np.maximum(lows - middle, middle - highs))]
         raise _fail(int(odd), f"busbw/algbw differs from that of the other rows, {middle:.4f}")

@@ -41,6 +41,10 @@ IMMATERIAL = [
     ("half = (np.sqrt(2 * np.log(count)) + 9) / 2", "9 →", "likewise"),
     ("x = half * (nodes + 1)", "Add →", "the integrand is even"),
     ("np.linalg.norm(design, axis=0)", "0 →", "an axis"),
+    ("count = int(implied[0])", "", "where both ends of the range are the same"),
+    ("and numbers >= 5", "5 →", "how many numbers make a line look like a damaged row"),
+    ("algbw - 0.005, 1e-9)", "1e-09", "keeps a rate of zero from dividing"),
+    ("max(time - half_time, 1e-9)", "1e-09", "likewise"),
 ]
 SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Gt: ast.LtE, ast.LtE: ast.Gt}
 NAMES = {"minimum": "maximum", "maximum": "minimum", "ceil": "floor", "floor": "ceil"}

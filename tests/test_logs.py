@@ -1,6 +1,5 @@
 """Readers of logs: public formats and versions, what they say, and that a damaged file is refused with its line."""
 
-import os
 import re
 import tempfile
 from importlib.resources import files
@@ -26,18 +25,16 @@ def text_of(name):
     return (DATA / name).read_text(encoding="utf-8")
 
 
-SCRATCH = tempfile.TemporaryDirectory()
-
-
-def written(text):
-    """A file of that text, whatever is in it."""
-    path = Path(SCRATCH.name) / f"{os.getpid()}.txt"
-    path.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
-    return path
+def of_text(text, reader, *args, **given):
+    """What the reader makes of a file of that text, whatever is in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.txt"
+        path.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
+        return reader(path, *args, **given)
 
 
 def read_text(text, **given):
-    return logs.read(written(text), **given)
+    return of_text(text, logs.read, **given)
 
 
 # What the formats say
@@ -102,6 +99,15 @@ def test_osu_of_a_failed_validation_has_a_remark():
     assert not read_text(table.replace("Fail", "Pass"), ranks=8)[0].remarks
 
 
+def test_our_own_file_is_read_with_two_ranks_and_with_sizes_of_up_to_18_digits():
+    two = files("distlib") / "data" / "measured_2_ranks.csv"
+    assert {log.ranks for log in logs.read(str(two))} == {2}
+    text = OURS.read_text(encoding="utf-8")
+    assert read_text(text.replace(",4194304,", f",{10**18 - 1},"))[0].n[-1] == 1e18
+    with pytest.raises(ValueError, match="n_bytes must be a whole number, got '1000000000000000000'"):
+        read_text(text.replace(",4194304,", f",{10**18},"))
+
+
 def test_our_own_file_gives_least_and_median():
     text = OURS.read_text(encoding="utf-8")
     log = logs.log(OURS, "all_reduce")
@@ -155,15 +161,29 @@ def test_a_log_that_says_64_ranks_and_means_96_has_a_remark():
 
 
 def test_few_digits_leave_a_range_of_ranks():
-    with pytest.raises(ValueError, match=r"does not say how many ranks it had, (\d+) to (\d+): give ranks=") as caught:
+    says = r"line 2: the log does not say how many ranks it had, (\d+) to (\d+): give ranks="
+    with pytest.raises(ValueError, match=says) as caught:
         read_text(table_of(1000, algbw=10.0))
-    low, high = map(int, re.search(r"(\d+) to (\d+)", str(caught.value)).groups())
+    low, high = map(int, re.search(says, str(caught.value)).groups())
     assert low <= 1000 <= high and low < high
     with pytest.raises(ValueError, match="it had, 1334 or more: give ranks="):
         read_text(table_of(4000, algbw=10.0))
     with pytest.raises(ValueError, match="does not say how many ranks it had: give ranks="):
         read_text(table_of(16, "broadcast"))  # its factor is 1 for any number
     assert read_text(table_of(16, "broadcast"), ranks=16)[0].ranks == 16
+
+
+@pytest.mark.parametrize(
+    "algbw, busbw, low, high", [(2.00, 3.90, 35, 46), (2.01, 3.92, 36, 47), (2.01, 3.95, 48, 72), (2.11, 4.17, 66, 120)]
+)
+def test_the_range_of_ranks_is_what_half_a_unit_leaves_open(algbw, busbw, low, high):
+    """Least and largest whole N with 2(N − 1)/N between (busbw − 0.005)/(algbw + 0.005) and the reverse."""
+    cells = f"1000.0 {algbw:.2f} {busbw:.2f} 0"
+    text = table_with([], ["all_reduce_perf"]).split("\n", 1)[1] + f"\n{algbw * 1e6:.0f} 1 float sum -1 {cells} {cells}"
+    with pytest.raises(ValueError, match=f"how many ranks it had, {low} to {high}: give ranks="):
+        read_text(text)
+    assert read_text(text, ranks=low)[0].remarks == read_text(text, ranks=high)[0].remarks == ()
+    assert read_text(text, ranks=low - 1)[0].remarks and read_text(text, ranks=high + 1)[0].remarks
 
 
 def test_a_ratio_that_fits_no_number_is_a_remark():
@@ -249,6 +269,58 @@ def test_sizes_in_steps_are_counted():
         read_text("\n".join([steps[0], *steps[2:], *table_of(16).split("\n")[5:]]))
 
 
+def table_with(sizes, announced=()):
+    """Rows of those sizes, all in a millisecond."""
+    head = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong"
+    lines = ["broadcast_perf", *announced, head]
+    for n in sizes:
+        cells = f"1000.0 {n / 1e6:.4f} {n / 1e6:.4f} 0"
+        lines.append(f"{n} 1 float sum 0 {cells} {cells}")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("sizes", [[10, 20, 31], [4, 6, 10], [8, 16, 32, 128]])
+def test_a_gap_in_the_sizes_is_noticed_without_a_head(sizes):
+    with pytest.raises(ValueError, match="line 5: the sizes above|line 6: the sizes above"):
+        read_text(table_with(sizes), ranks=2)
+
+
+@pytest.mark.parametrize("sizes", [[10, 31], [4, 6, 9], [8, 16, 24], [7]])
+def test_even_steps_and_one_ratio_and_two_sizes_are_no_gap(sizes):
+    assert read_text(table_with(sizes), ranks=2)[0].n.tolist() == sizes
+
+
+@pytest.mark.parametrize(
+    "low, high, step, sizes",
+    [(1, 8, "2(factor)", 4), (2, 9, "2(factor)", 3), (8, 100, "3(factor)", 3), (4, 17, "4(bytes)", 4),
+     (5, 5, "1(factor)", 1)],
+)
+def test_the_head_announces_sizes_by_factor_or_in_steps(low, high, step, sizes):
+    factor = int(step[0]) if "factor" in step else 0
+    n = [low * factor**i if factor else low + int(step[0]) * i for i in range(sizes)]
+    head = [f"# nThread 1 nGpus 1 minBytes {low} maxBytes {high} step: {step} warmup iters: 5"]
+    assert read_text(table_with(n, head), ranks=2)[0].n.tolist() == n
+    with pytest.raises(ValueError, match=f"announces {sizes} sizes, the table has {sizes + 1}"):
+        read_text(table_with([*n, n[-1] * factor if factor > 1 else n[-1] + 4], head), ranks=2)
+
+
+def test_half_a_unit_of_the_last_digit_is_the_room_that_rounding_leaves():
+    def row(n, time="1000.00000", algbw="1.0"):
+        cells = f"{time} {algbw} {algbw} 0"
+        return table_with([]) + f"\n{n} 1 float sum 0 {cells} {cells}"
+
+    for n in (1_049_500, 950_500):
+        assert read_text(row(n), ranks=2)[0].n == n
+    for n in (1_050_800, 949_200):
+        with pytest.raises(ValueError, match="algbw is printed as 1.0, size over time is between"):
+            read_text(row(n), ranks=2)
+    for n in (1_000_490, 999_510):
+        assert read_text(row(n, "1000.", "1.000000"), ranks=2)[0].n == n
+    for n in (1_000_650, 999_350):
+        with pytest.raises(ValueError, match="algbw is printed as 1.000000, size over time is between"):
+            read_text(row(n, "1000.", "1.000000"), ranks=2)
+
+
 # Damage
 
 
@@ -283,8 +355,8 @@ def damaged(old, new, count=1):
         (damaged("   134217728      33554432", "   13421a728      33554432"), "line 49: size must be a whole number"),
         (damaged("   134217728      33554432     float", "   134217728      33554432     floop"), "line 49: type"),
         (damaged("   134217728      33554432", "    34217728      33554432"), "line 49: algbw is printed"),
-        (damaged("# Avg bus bandwidth    : 70.742", "# Avg bus bandwidth    : 72.742"),
-         "line 57: busbw is 72.742 on average, that of the rows 70.741: a row is lost"),
+        (damaged("# Avg bus bandwidth    : 70.742", "# Avg bus bandwidth    : 70.752"),
+         "line 57: busbw is 70.752 on average, that of the rows 70.741: a row is lost"),
         (damaged("bandwidth    : 70.742", "bandwidth    : many"), "line 57: the mean of busbw must be"),
         (damaged("  algbw   busbw #wrong     time", "  busbw #wrong     time"), "line 23: a head ends in time"),
         (damaged("#       size ", "#       sise "), "line 1: a log of one tool is needed, got none that is known"),
@@ -417,21 +489,21 @@ JOBS = """Start|End|State
 
 
 def test_a_table_of_jobs_tells_failed_from_censored():
-    jobs = logs.read_jobs(written(JOBS), {"NODE_FAIL"})
+    jobs = of_text(JOBS, logs.read_jobs, {"NODE_FAIL"})
     assert jobs.duration.tolist() == [12 * hour, 12 * hour, 6 * hour] and jobs.failed.tolist() == [False, True, False]
     assert mtbf_from_log(jobs.duration, jobs.failed).mtbf == pytest.approx(30 * hour)
-    commas = written(JOBS.replace("|", ",").replace("State", "outcome") + "\n")
-    assert logs.read_jobs(commas, {"CANCELLED"}).failed.tolist() == [False, False, True]
+    commas = JOBS.replace("|", ",").replace("State", "outcome") + "\n"
+    assert of_text(commas, logs.read_jobs, {"CANCELLED"}).failed.tolist() == [False, False, True]
 
 
 def test_ten_allocations_with_three_failures_have_an_mtbf_of_40_hours():
     """Counting every end as a failure would say 12 hours (LLNL's SCR, pull request 239)."""
     ends = ["FAIL"] * 3 + ["TIMEOUT"] * 7
     rows = [f"2026-01-{day:02d}T00:00,2026-01-{day:02d}T12:00,{end}" for day, end in enumerate(ends, 1)]
-    path = written("\n".join(["start,end,outcome", *rows]))
-    jobs = logs.read_jobs(path, {"FAIL"})
+    text = "\n".join(["start,end,outcome", *rows])
+    jobs = of_text(text, logs.read_jobs, {"FAIL"})
     assert mtbf_from_log(jobs.duration, jobs.failed).mtbf == pytest.approx(40 * hour)
-    everything = logs.read_jobs(path, {"FAIL", "TIMEOUT"})
+    everything = of_text(text, logs.read_jobs, {"FAIL", "TIMEOUT"})
     assert mtbf_from_log(everything.duration, everything.failed).mtbf == pytest.approx(12 * hour)
 
 
@@ -449,14 +521,14 @@ def test_ten_allocations_with_three_failures_have_an_mtbf_of_40_hours():
 )
 def test_a_damaged_table_of_jobs_is_refused(old, new, says):
     with pytest.raises(ValueError) as caught:
-        logs.read_jobs(written(JOBS.replace(old, new)), {"NODE_FAIL"})
+        of_text(JOBS.replace(old, new), logs.read_jobs, {"NODE_FAIL"})
     assert str(caught.value).startswith(says)
 
 
 @given(st.text(alphabet="2026-01T:0|,\nZ \"startendoutcome", max_size=120))
 def test_any_table_of_jobs_is_read_or_refused(text):
     try:
-        jobs = logs.read_jobs(written("start,end,outcome\n" + text), {"F"})
+        jobs = of_text("start,end,outcome\n" + text, logs.read_jobs, {"F"})
     except ValueError as error:
         assert str(error).startswith("line ")
     else:
@@ -493,6 +565,14 @@ def test_the_rule_is_students_quantile_of_the_median_deviation():
     edge = 1.4826 * np.log(1.1) * t.ppf(1 - 0.05 / 9, 0.37 * 9)
     assert logs.slow(np.exp([*spread, edge * 1.001])).tolist() == [False] * 8 + [True]
     assert not logs.slow(np.exp([*spread, edge * 0.999])).any()
+
+
+def test_a_spread_below_a_hundredth_is_taken_for_one():
+    from scipy.stats import t
+
+    edge = 0.01 * t.ppf(1 - 0.05 / 21, 0.37 * 21)
+    assert logs.slow(np.exp([0.0] * 20 + [edge * 1.001]))[-1]
+    assert not logs.slow(np.exp([0.0] * 20 + [edge * 0.999])).any()
 
 
 def test_half_of_the_links_may_be_slow_and_a_spread_below_a_hundredth_is_none():
