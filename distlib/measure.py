@@ -15,7 +15,7 @@ The file is CSV after a header of `# name: value` lines, and `distlib.logs.read`
 
     # distlib.measure: 1                            the version of the format
     # machine: …      # date: …      # backend: …      # versions: …
-    # ranks: 4       # nodes: 1      # type: float32     # rows: 190
+    # ranks: 4       # nodes: 1      # type: float32     # rows: 171
     operation,n_bytes,calls,times_us                one row a size; every repeat in times_us, separated by spaces
 
 It appears when all is measured, whole or not at all, and never in place of another file.
