@@ -681,3 +681,44 @@ def expert_exchanges() -> tuple[ExpertExchange, ...]:
         )
         for row in _rows("expert_exchanges.csv")
     )  # fmt: skip
+
+
+
+# Pairs of nodes (practice: your cluster)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """One test between every two nodes of a cluster. Arrays have one element a pair; nan where the test failed."""
+
+    cluster: str
+    operation: str  # sendrecv, all_to_all
+    gpus_per_node: int  # that take part
+    source: str
+    node: np.ndarray  # the one with the lower number
+    other: np.ndarray
+    busbw: np.ndarray  # byte/s, at the largest size of the log: 16 GiB, 8 GiB in a few
+
+
+@cache
+def _pairs() -> dict[tuple[str, str, int], Pairs]:
+    found = {}
+    key = ("cluster", "operation", "gpus_per_node")
+    for (cluster, operation, gpus), rows in groupby(_rows("pairwise.csv"), lambda row: tuple(row[k] for k in key)):
+        cells = [(int(row["node"]), i, rate, row["source"]) for row in rows
+                 for i, rate in enumerate(row["busbw_GBps"].split(), int(row["node"]) + 1)]  # fmt: skip
+        node, other, rates, sources = zip(*cells, strict=True)
+        busbw = np.array([float("nan" if rate == "-" else rate) * GB for rate in rates])
+        busbw.flags.writeable = False
+        found[cluster, operation, int(gpus)] = Pairs(
+            cluster, operation, int(gpus), sources[0], np.array(node), np.array(other), busbw
+        )
+    return found
+
+
+def pairs(cluster: str, operation: str, gpus_per_node: int) -> Pairs:
+    """The pairs of that cluster: `pairs("cluster00", "sendrecv", 1)`. An unknown one raises ValueError."""
+    if (cluster, operation, gpus_per_node) not in _pairs():
+        known = ", ".join(f"{c} {o} {g}" for c, o, g in _pairs())
+        raise ValueError(f"pairs must be one of {known}; got {cluster!r}, {operation!r}, {gpus_per_node!r}")
+    return _pairs()[cluster, operation, gpus_per_node]

@@ -46,6 +46,10 @@ IMMATERIAL = [
     ("for array in arrays], Link(0.0, 1.0))", "", "a link, where bytes alone are counted"),
     ("least_squares(logs, start, bounds=(1e-2, 1)", "", "bounds and end of a search"),
     ("wide, moved = tokens * model.ffn, 0.0", "0.0", "some hundredths of a byte"),
+    ("count = int(implied[0])", "", "where both ends of the range are the same"),
+    ("and numbers >= 5", "5 →", "how many numbers make a line look like a damaged row"),
+    ("algbw - 0.005, 1e-9)", "1e-09", "keeps a rate of zero from dividing"),
+    ("max(time - half_time, 1e-9)", "1e-09", "likewise"),
 ]
 SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Gt: ast.LtE, ast.LtE: ast.Gt}
 NAMES = {"minimum": "maximum", "maximum": "minimum", "ceil": "floor", "floor": "ceil"}
