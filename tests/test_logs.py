@@ -104,6 +104,9 @@ def test_our_own_file_is_read_with_two_ranks_and_with_sizes_of_up_to_18_digits()
     assert {log.ranks for log in logs.read(str(two))} == {2}
     text = OURS.read_text(encoding="utf-8")
     assert read_text(text.replace(",4194304,", f",{10**18 - 1},"))[0].n[-1] == 1e18
+    assert read_text(text.replace("ping_pong,16,", "ping_pong,1,"))[0].n[0] == 1
+    with pytest.raises(ValueError, match="line 11: sizes of ping_pong must increase, got 0"):
+        read_text(text.replace("ping_pong,16,", "ping_pong,0,"))
     with pytest.raises(ValueError, match="n_bytes must be a whole number, got '1000000000000000000'"):
         read_text(text.replace(",4194304,", f",{10**18},"))
 
@@ -184,6 +187,13 @@ def test_the_range_of_ranks_is_what_half_a_unit_leaves_open(algbw, busbw, low, h
         read_text(text)
     assert read_text(text, ranks=low)[0].remarks == read_text(text, ranks=high)[0].remarks == ()
     assert read_text(text, ranks=low - 1)[0].remarks and read_text(text, ranks=high + 1)[0].remarks
+
+
+def test_an_end_of_the_range_that_is_whole_belongs_to_it():
+    """(4.99 + 0.005)/(5.00 − 0.005) = 1: two ranks."""
+    cells = "1000.0 5.00 4.99 0"
+    text = table_with([], ["all_reduce_perf"]).split("\n", 1)[1] + f"\n5000000 1 float sum -1 {cells} {cells}"
+    assert read_text(text)[0].ranks == 2
 
 
 def test_a_ratio_that_fits_no_number_is_a_remark():
@@ -292,7 +302,7 @@ def test_even_steps_and_one_ratio_and_two_sizes_are_no_gap(sizes):
 
 @pytest.mark.parametrize(
     "low, high, step, sizes",
-    [(1, 8, "2(factor)", 4), (2, 9, "2(factor)", 3), (8, 100, "3(factor)", 3), (4, 17, "4(bytes)", 4),
+    [(1, 16, "2(factor)", 5), (2, 9, "2(factor)", 3), (8, 100, "3(factor)", 3), (4, 17, "4(bytes)", 4),
      (5, 5, "1(factor)", 1)],
 )
 def test_the_head_announces_sizes_by_factor_or_in_steps(low, high, step, sizes):
