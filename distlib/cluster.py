@@ -11,6 +11,8 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
@@ -64,15 +66,9 @@ class Job:
     step: float = 0.0
 
 
-# --- where: nodes for one job, from the GPUs free on each; None if there are too few --------------------------------
+# --- where: nodes for one job, from the GPUs free on each; None if there are too few ---------------------------------
 
 Place = Callable[[Site, np.ndarray, Job], np.ndarray | None]
-
-
-def first_fit(site: Site, free: np.ndarray, job: Job) -> np.ndarray | None:
-    """The lowest numbers."""
-    able = np.flatnonzero(free >= job.gpus)
-    return able[: job.nodes] if able.size >= job.nodes else None
 
 
 def spread(site: Site, free: np.ndarray, job: Job) -> np.ndarray | None:
@@ -99,7 +95,7 @@ def packed(site: Site, free: np.ndarray, job: Job) -> np.ndarray | None:
 
     def tightest(room: np.ndarray, nodes: int) -> int | None:
         enough = np.flatnonzero(room >= nodes)
-        return enough[np.argmin(room[enough])] if enough.size else None
+        return int(enough[np.argmin(room[enough])]) if enough.size else None
 
     for size in site.levels:
         switch = able // int(size)
@@ -111,7 +107,7 @@ def packed(site: Site, free: np.ndarray, job: Job) -> np.ndarray | None:
     room, chosen, rest = np.bincount(leaf), [], job.nodes
     while rest > 0:
         best = tightest(room, rest)
-        best = np.argmax(room) if best is None else best
+        best = int(np.argmax(room)) if best is None else best
         chosen.append(able[leaf == best][:rest])
         rest -= chosen[-1].size
         room[best] = 0
@@ -144,7 +140,7 @@ def placed_slowdown(share: Real, placed: Real, packed: Real) -> Real:
     return 1 + share * (np.divide(placed, packed) - 1)
 
 
-# --- what happened -----------------------------------------------------------------------------------------------------
+# --- what happened ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -237,7 +233,7 @@ class Result:
         return np.array([max(1.0, (ends[j.name] - j.submit) / max(j.run, bound)) for j in self.jobs])
 
 
-# --- when: policies ----------------------------------------------------------------------------------------------------
+# --- when: policies --------------------------------------------------------------------------------------------------
 
 Release = tuple[float, np.ndarray, int]  # when, which nodes, how many GPUs on each
 
@@ -254,31 +250,23 @@ class Queue:
     waiting: list[Job]
 
 
-@dataclass
-class Decision:
-    """Jobs that start now, with their nodes, and the starts planned for later ones."""
-
-    starts: list[tuple[Job, np.ndarray]] = field(default_factory=list)
-    planned: dict[str, float] = field(default_factory=dict)
-
-
+#: Jobs that start now, with their nodes, and the starts planned for others.
+Decision = tuple[list[tuple[Job, np.ndarray]], dict[str, float]]
 Policy = Callable[[Queue], Decision]
-
-
-def _when(release: Release) -> float:
-    return release[0]
+#: A release by its time.
+WHEN = itemgetter(0)
 
 
 def fifo(queue: Queue) -> Decision:
     """In order; the first job that does not fit holds up all others."""
-    free, decision = queue.free.copy(), Decision()
+    free, starts = queue.free.copy(), []
     for job in queue.waiting:
         nodes = queue.place(queue.site, free, job)
         if nodes is None:
             break
         free[nodes] -= job.gpus
-        decision.starts.append((job, nodes))
-    return decision
+        starts.append((job, nodes))
+    return starts, {}
 
 
 def easy(queue: Queue) -> Decision:
@@ -287,47 +275,43 @@ def easy(queue: Queue) -> Decision:
     The reservation is the earliest instant at which, by the limits, enough is free. A later job respects it that ends
     by then, or that leaves the reserved GPUs alone.
     """
-    decision = fifo(queue)
-    waiting, free = queue.waiting[len(decision.starts) :], queue.free.copy()
-    releases = list(queue.releases)
-    for job, nodes in decision.starts:
+    starts, _ = fifo(queue)
+    waiting, free, releases = queue.waiting[len(starts) :], queue.free.copy(), list(queue.releases)
+    for job, nodes in starts:
         free[nodes] -= job.gpus
         releases.append((queue.now + job.limit, nodes, job.gpus))
     if not waiting:
-        return decision
-    head, then = waiting[0], free.copy()
-    for shadow, together in itertools.groupby(sorted(releases, key=_when), _when):
+        return starts, {}
+    head, then, shadow = waiting[0], free.copy(), queue.now
+    for shadow, together in itertools.groupby(sorted(releases, key=WHEN), WHEN):  # noqa: B007
         for _, nodes, gpus in together:
             then[nodes] += gpus
         if np.count_nonzero(then >= head.gpus) >= head.nodes:
             break
     then[queue.place(queue.site, then, head)] -= head.gpus
-    decision.planned[head.name] = shadow
-    able = {gpus: np.count_nonzero(free >= gpus) for gpus in {job.gpus for job in waiting}}
     for job in waiting[1:]:
-        if job.nodes > able[job.gpus]:
+        if np.count_nonzero(free >= job.gpus) < job.nodes:
             continue
         brief = queue.now + job.limit <= shadow
-        nodes = queue.place(queue.site, free if brief else np.minimum(free, then), job)
-        if nodes is not None:
-            free[nodes] -= job.gpus
-            then[nodes] -= 0 if brief else job.gpus
-            decision.starts.append((job, nodes))
-            able = {gpus: np.count_nonzero(free >= gpus) for gpus in able}
-    return decision
+        chosen = queue.place(queue.site, free if brief else np.minimum(free, then), job)
+        if chosen is not None:
+            free[chosen] -= job.gpus
+            then[chosen] -= 0 if brief else job.gpus
+            starts.append((job, chosen))
+    return starts, {head.name: shadow}
 
 
 def conservative(queue: Queue) -> Decision:
     """Each job in order gets the earliest place that respects the reservations of all before it: Slurm's default."""
-    decision, profile = Decision(), Profile(queue)
+    starts, planned, profile = [], {}, Profile(queue)
     for job in queue.waiting:
         start, nodes = profile.earliest(job)
         profile.reserve(start, start + job.limit, nodes, job.gpus)
         if start == queue.now:
-            decision.starts.append((job, nodes))
+            starts.append((job, nodes))
         else:
-            decision.planned[job.name] = start
-    return decision
+            planned[job.name] = start
+    return starts, planned
 
 
 class Profile:
@@ -336,7 +320,7 @@ class Profile:
     def __init__(self, queue: Queue):
         self.site, self.place = queue.site, queue.place
         self.times, self.free = [queue.now], [queue.free.copy()]
-        for end, together in itertools.groupby(sorted(queue.releases, key=_when), _when):
+        for end, together in itertools.groupby(sorted(queue.releases, key=WHEN), WHEN):
             self.times.append(end)
             self.free.append(self.free[-1].copy())
             for _, nodes, gpus in together:
@@ -365,6 +349,12 @@ class Profile:
         for time, free in zip(self.times, self.free, strict=True):
             if start <= time < end:
                 free[nodes] -= gpus
+
+
+@domain(step=NONNEGATIVE, write=NONNEGATIVE)
+def signal_lead(step: Real, write: Real) -> Real:
+    """step + T_write: the notice before a kill that lets the step under way end and a checkpoint be written."""
+    return step + write
 
 
 # --- a cluster's days ------------------------------------------------------------------------------------------------
@@ -399,167 +389,195 @@ def cut_allocation(job: Job, seconds: float, factor: float, restarted: bool, sav
 END, FAIL, SUBMIT = range(3)  # the order of events at one instant
 
 
-def simulate(
-    jobs: Sequence[Job], site: Site, policy: Policy, place: Place = packed, *,
-    slowdown: Callable[[Job, np.ndarray], float] = lambda job, nodes: 1.0,
-    shares: Mapping[str, float] | None = None, half_life: float = math.inf,
-    preempt: bool = False, notice: float = 0.0, mtbf: float = math.inf, repair: float = 0.0, seed: int = 0,
-) -> Result:  # fmt: skip
-    """Run `jobs` on `site` until all have ended.
+@domain(half_life=POSITIVE_OR_NEVER, notice=NONNEGATIVE, mtbf=POSITIVE_OR_NEVER, repair=NONNEGATIVE)
+@dataclass
+class Simulation:
+    """See `simulate`. Its state: a heap of events, the queue, and who holds which GPUs."""
 
-    The queue is ordered by priority, then `fair_share_factor` of the accounts' decayed GPU-seconds if there are
-    `shares`, then submission. With `preempt`, the first job in the queue may end jobs of lower priority, the latest
-    first. `notice`: seconds between a signal and the kill, at a preemption and at a time limit; a job saves if its
-    step and its write fit. Nodes fail with `mtbf` each, and are under `repair` afterwards. Killed jobs wait again; one
-    whose time limit ends before anything is kept has timed out.
-    """
-    _check_fit(jobs, site)
-    rng, serial = np.random.default_rng(seed), itertools.count()
-    order = {job.name: i for i, job in enumerate(jobs)}
-    events: list = [(job.submit, SUBMIT, next(serial), job) for job in jobs]
-    heapq.heapify(events)
-    free = np.full(site.nodes, site.gpus)
-    active: dict[int, Allocation] = {}
-    factors: dict[int, float] = {}
-    leaving: dict[int, float] = {}
-    waiting: list[Job] = []
-    rest = {job.name: job.run for job in jobs}
-    killed: set[str] = set()
-    usage = dict.fromkeys(shares or (), 0.0)
-    now = min(job.submit for job in jobs)
-    result = Result(site, jobs, now)
+    jobs: Sequence[Job]
+    site: Site
+    policy: Policy
+    place: Place = packed
+    slowdown: Callable[[Job, np.ndarray], float] = lambda job, nodes: 1.0
+    shares: Mapping[str, float] = field(default_factory=dict)
+    half_life: float = math.inf
+    preempt: bool = False
+    notice: float = 0.0
+    mtbf: float = math.inf
+    repair: float = 0.0
+    seed: int = 0
 
-    def post(time: float, kind: int, what: object) -> None:
-        heapq.heappush(events, (time, kind, next(serial), what))
+    def __post_init__(self) -> None:
+        for job in self.jobs:
+            if job.gpus > self.site.gpus or job.nodes > self.site.nodes:
+                raise ValueError(f"{job.name} needs {job.nodes} × {job.gpus} GPUs, more than the site has")
+        self.rest = {job.name: job.run for job in self.jobs}  # work to do
+        if len(self.rest) < len(self.jobs):
+            raise ValueError("two jobs have one name")
+        self.now = min(job.submit for job in self.jobs)
+        self.result = Result(self.site, self.jobs, self.now)
+        self.order = {job.name: i for i, job in enumerate(self.jobs)}
+        self.free = np.full(self.site.nodes, self.site.gpus)
+        self.serial, self.rng = itertools.count(), np.random.default_rng(self.seed)
+        self.events: list[tuple[float, int, int, Any]] = []
+        self.active: dict[int, Allocation] = {}
+        self.factors: dict[int, float] = {}  # by which a placement slows its job
+        self.leaving: set[int] = set()  # allocations that were warned
+        self.waiting: list[Job] = []
+        self.killed: set[str] = set()
+        self.usage = dict.fromkeys(self.shares, 0.0)  # decayed GPU-seconds of each account
+        for job in self.jobs:
+            self.post(job.submit, SUBMIT, job)
+        self.post_failure()
 
-    def fail_next() -> None:
-        if mtbf < math.inf:
-            gaps = exponential_failures(system_mtbf(mtbf, site.nodes))
-            post(now + gaps.draw(rng, 1)[0], FAIL, int(rng.integers(site.nodes)))
+    def run(self) -> Result:
+        """Instant by instant, until no work is left."""
+        while self.rest:
+            self.advance()
+            if self.preempt and self.waiting:
+                self.make_room(self.waiting[0])
+            releases = [(held.end, held.nodes, held.gpus) for held in self.active.values()]
+            queue = Queue(self.site, self.place, self.now, self.free.copy(), releases, self.waiting.copy())
+            starts, planned = self.policy(queue)
+            for job, nodes in starts:
+                self.begin(job, nodes)
+            self.result.promised = planned | self.result.promised
+        for key in list(self.active):
+            self.end(key, False)
+        self.result.end = self.now
+        return self.result
 
-    def saves(job: Job) -> bool:
-        return 0 < job.write <= notice - job.step
+    def post(self, time: float, kind: int, what: Any) -> None:
+        """Put an event on the heap."""
+        heapq.heappush(self.events, (time, kind, next(self.serial), what))
 
-    def begin(job: Job, nodes: np.ndarray) -> None:
-        key, factor = next(serial), slowdown(job, nodes)
-        free[nodes] -= job.gpus
-        length = allocation_time(job, rest[job.name], factor, job.name in killed)
-        active[key], factors[key] = Allocation(job, nodes, job.gpus, now, now + job.limit), factor
-        post(now + min(length, job.limit), END, key)
-        waiting.remove(job)
+    def post_failure(self) -> None:
+        """Draw the next failure of a node: when, and which."""
+        if self.mtbf < math.inf:
+            gap = exponential_failures(system_mtbf(self.mtbf, self.site.nodes)).draw(self.rng, 1)[0]
+            self.post(self.now + gap, FAIL, int(self.rng.integers(self.site.nodes)))
 
-    def end(key: int, saved: bool) -> None:
-        held, factor = active.pop(key), factors.pop(key, 1.0)
-        leaving.pop(key, None)
-        free[held.nodes] += held.gpus
-        job, seconds, parts = held.job, now - held.start, {}
-        if job:
-            length = allocation_time(job, rest[job.name], factor, job.name in killed)
-            if now >= held.start + length:
-                work, restart = rest[job.name], (job.name in killed) * job.restart
-                parts = {"work": work, "slow": work * (factor - 1), "restart": restart}
-                parts["write"] = seconds - sum(parts.values())
+    def advance(self) -> None:
+        """Go to the next instant at which something happens, and let it happen."""
+        span = self.events[0][0] - self.now
+        self.result.idle += span * self.free.sum()
+        if self.waiting and self.waiting[0].nodes * self.waiting[0].gpus <= self.free.sum():
+            self.result.fragmented += span * self.free.sum()
+        kept = 2.0 ** (-span / self.half_life)
+        gained = span if self.half_life == math.inf else self.half_life / math.log(2) * (1 - kept)  # ∫ 2^(−t/half-life)
+        for account in self.usage:
+            held = sum(a.size for a in self.active.values() if a.job and a.job.account == account)
+            self.usage[account] = self.usage[account] * kept + gained * held
+        self.now = self.events[0][0]
+        while self.events and self.events[0][0] == self.now:
+            _, kind, _, what = heapq.heappop(self.events)
+            if kind == SUBMIT:
+                self.waiting.append(what)
+            elif kind == FAIL:
+                self.fail(what)
+            elif what in self.active:
+                self.end(what, self.saves(self.active[what].job))
+        self.waiting.sort(key=self.rank)
+
+    def rank(self, job: Job) -> tuple[float, float, int]:
+        """The lowest is first in the queue."""
+        total = sum(self.usage.values())
+        factor = fair_share_factor(self.usage[job.account] / total, self.shares[job.account]) if total else 1.0
+        return -job.priority, -factor, self.order[job.name]
+
+    def saves(self, job: Job | None) -> bool:
+        """Whether a job that is warned saves in time."""
+        return job is not None and job.write > 0 and signal_lead(job.step, job.write) <= self.notice
+
+    def length(self, job: Job, factor: float) -> float:
+        return allocation_time(job, self.rest[job.name], factor, job.name in self.killed)
+
+    def begin(self, job: Job, nodes: np.ndarray) -> None:
+        """Start a job, up to its end or its limit."""
+        key, factor = next(self.serial), self.slowdown(job, nodes)
+        self.free[nodes] -= job.gpus
+        self.active[key] = Allocation(job, nodes, job.gpus, self.now, self.now + job.limit)
+        self.factors[key] = factor
+        self.post(self.now + min(self.length(job, factor), job.limit), END, key)
+        self.waiting.remove(job)
+
+    def end(self, key: int, saved: bool) -> None:
+        """End an allocation, for whatever reason, and put its job back into the queue if work is left."""
+        held, parts = self.active.pop(key), {}
+        self.leaving.discard(key)
+        self.free[held.nodes] += held.gpus
+        if (job := held.job) is not None:
+            factor, restarted, seconds = self.factors.pop(key), job.name in self.killed, self.now - held.start
+            parts = cut_allocation(job, seconds, factor, restarted, saved)
+            if self.now >= held.start + self.length(job, factor):
+                work, restart = self.rest[job.name], restarted * job.restart
+                parts = {"work": work, "slow": work * (factor - 1), "restart": restart,
+                         "write": seconds - work * factor - restart, "lost": 0.0}  # fmt: skip
+            elif self.now >= held.start + job.limit and not parts["work"]:
+                self.result.timed_out.append(job.name)
+                self.rest[job.name] = 0.0
+            self.killed.add(job.name)
+            self.rest[job.name] -= parts["work"]
+            if self.rest[job.name] > 0:
+                self.waiting.append(job)
             else:
-                parts = cut_allocation(job, seconds, factor, job.name in killed, saved)
-                killed.add(job.name)
-            rest[job.name] -= parts["work"]
-            if now >= held.start + job.limit and not parts["work"]:
-                result.timed_out.append(job.name)
-                rest[job.name] = 0.0
-            if rest[job.name] > 0:
-                waiting.append(job)
-            else:
-                del rest[job.name]
-        result.past.append(replace(held, end=now, **parts))
+                del self.rest[job.name]
+        past = Allocation(held.job, held.nodes, held.gpus, held.start, self.now, **parts)
+        self.result.past.append(past)
 
-    def fail(node: int) -> None:
-        fail_next()
-        here = [key for key, held in active.items() if node in held.nodes]
-        if any(active[key].job is None for key in here):
+    def fail(self, node: int) -> None:
+        """A node breaks, unless it is broken: its jobs are killed, and a repair holds it."""
+        self.post_failure()
+        here = [key for key, held in self.active.items() if node in held.nodes]
+        if any(self.active[key].job is None for key in here):
             return
         for key in here:
-            end(key, False)
-        if repair:
-            free[node] -= site.gpus
-            key = next(serial)
-            active[key] = Allocation(None, np.array([node]), site.gpus, now, now + repair)
-            post(now + repair, END, key)
+            self.end(key, False)
+        if self.repair:
+            self.free[node] -= self.site.gpus
+            key = next(self.serial)
+            until = self.now + self.repair
+            self.active[key] = Allocation(None, np.array([node]), self.site.gpus, self.now, until)
+            self.post(until, END, key)
 
-    def make_room(job: Job) -> None:
-        then = free.copy()
-        for key in leaving:
-            then[active[key].nodes] += active[key].gpus
-        victims = [(a.job.priority, -a.start, key) for key, a in active.items() if a.job and key not in leaving
-                   and a.job.priority < job.priority]  # fmt: skip
-        chosen = []
-        for _, _, key in sorted(victims):
-            if np.count_nonzero(then >= job.gpus) >= job.nodes:
-                break
-            then[active[key].nodes] += active[key].gpus
-            chosen.append(key)
-        if np.count_nonzero(then >= job.gpus) < job.nodes:
-            return
-        for key in chosen:
-            victim = active[key].job
-            grace = victim.step + victim.write if saves(victim) else notice
+    def make_room(self, job: Job) -> None:
+        """Warn jobs of lower priority, the lowest and latest first, until `job` will fit; none if it never would."""
+        then, warned = self.free.copy(), []
+
+        def fits() -> bool:
+            return bool(np.count_nonzero(then >= job.gpus) >= job.nodes)
+
+        for key in self.leaving:
+            then[self.active[key].nodes] += self.active[key].gpus
+        lower = sorted((held.job.priority, -held.start, key) for key, held in self.active.items()
+                       if held.job and held.job.priority < job.priority and key not in self.leaving)  # fmt: skip
+        while lower and not fits():
+            warned.append(lower.pop(0)[-1])
+            then[self.active[warned[-1]].nodes] += self.active[warned[-1]].gpus
+        for key in warned if fits() else []:
+            held = self.active[key]
+            saved = self.saves(held.job)
+            grace = signal_lead(held.job.step, held.job.write) if saved and held.job else self.notice
             if grace:
-                leaving[key] = now + grace
-                post(now + grace, END, key)
-                active[key] = replace(active[key], end=min(active[key].end, now + grace))
+                self.leaving.add(key)
+                self.active[key] = replace(held, end=min(held.end, self.now + grace))
+                self.post(self.now + grace, END, key)
             else:
-                end(key, False)
-
-    def rank(job: Job) -> tuple:
-        total = sum(usage.values())
-        factor = fair_share_factor(usage[job.account] / total, shares[job.account]) if shares and total else 1.0
-        return -job.priority, -factor, order[job.name]
-
-    fail_next()
-    while rest:
-        time, span = events[0][0], events[0][0] - now
-        taken = {}
-        for held in active.values():
-            if held.job and held.job.account in usage:
-                taken[held.job.account] = taken.get(held.job.account, 0.0) + held.size
-        # ∫ 2^(−t/half_life) dt over the span, and what that span leaves of the usage before it.
-        kept = 2.0 ** (-span / half_life)
-        gained = span if half_life == math.inf else half_life / math.log(2) * (1 - kept)
-        usage = {account: used * kept + gained * taken.get(account, 0) for account, used in usage.items()}
-        result.idle += span * free.sum()
-        if waiting and waiting[0].nodes * waiting[0].gpus <= free.sum():
-            result.fragmented += span * free.sum()
-        now = time
-        while events and events[0][0] == now:
-            _, kind, _, what = heapq.heappop(events)
-            if kind == SUBMIT:
-                waiting.append(what)
-            elif kind == FAIL:
-                fail(what)
-            elif what in active:
-                job = active[what].job
-                end(what, job is not None and saves(job))
-        waiting.sort(key=rank)
-        if preempt and waiting:
-            make_room(waiting[0])
-            waiting.sort(key=rank)
-        releases = [(held.end, held.nodes, held.gpus) for held in active.values()]
-        decision = policy(Queue(site, place, now, free.copy(), releases, waiting.copy()))
-        for job, nodes in decision.starts:
-            begin(job, nodes)
-        for name, start in decision.planned.items():
-            result.promised.setdefault(name, start)
-    for key in list(active):
-        end(key, False)
-    result.end = now
-    return result
+                self.end(key, False)
+        self.waiting.sort(key=self.rank)
 
 
-def _check_fit(jobs: Sequence[Job], site: Site) -> None:
-    for job in jobs:
-        if job.gpus > site.gpus or job.nodes > site.nodes:
-            raise ValueError(f"{job.name} needs {job.nodes} × {job.gpus} GPUs, the site has {site.nodes} × {site.gpus}")
-    if len({job.name for job in jobs}) < len(jobs):
-        raise ValueError("two jobs have one name")
+def simulate(jobs: Sequence[Job], site: Site, policy: Policy, place: Place = packed, **how: Any) -> Result:
+    """Run `jobs` on `site` until all have ended; `how`: the other fields of `Simulation`.
+
+    `slowdown(job, nodes)` is the factor by which a placement stretches a job's work. The queue is ordered by priority,
+    then, if there are `shares`, by `fair_share_factor` of the accounts' GPU-seconds, which halve every `half_life` s,
+    then by submission. With `preempt`, the first job in the queue may end jobs of lower priority, the latest first.
+    `notice`: seconds between a signal and the kill, at a preemption and at a time limit; a job saves if its step and
+    its write fit. Nodes fail with `mtbf` each, and are under `repair` afterwards. Killed jobs wait again; one whose
+    time limit ends before anything is kept has timed out.
+    """
+    return Simulation(jobs, site, policy, place, **how).run()
 
 
 @domain(gpus=COUNT)
@@ -593,7 +611,7 @@ def one_by_one(jobs: Iterable[Job], gpus: int) -> dict[str, float]:
     return starts
 
 
-# --- jobs from what is published of real ones -------------------------------------------------------------------------
+# --- jobs from what is published of real ones ------------------------------------------------------------------------
 
 
 @domain(mean=POSITIVE, median=POSITIVE)
@@ -627,7 +645,8 @@ def workload(
 ) -> list[Job]:  # fmt: skip
     """`count` jobs that come as a Poisson process, each property drawn on its own.
 
-    Up to the last submission they bring `load` of the GPU-seconds that the site has until then. Run times are `lognormal`, counts are `gpu_counts`, time limits one to four times the run time, in whole minutes.
+    Up to the last submission they bring `load` of the GPU-seconds that the site has until then. Run times are
+    `lognormal`, counts are `gpu_counts`, time limits one to four times the run time, in whole minutes.
     """
     rng = np.random.default_rng(seed)
     mu, sigma = lognormal(mean_run, median_run)

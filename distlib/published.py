@@ -350,3 +350,48 @@ def strong_scaling(system: str, batch: int) -> StrongScaling:
         known = ", ".join(f"{s} {b}" for s, b in found)
         raise ValueError(f"system and batch must be one of {known}; got {system!r}, {batch!r}")
     return found[system, batch]
+
+
+# --- what a real Slurm answered, and what is published of the jobs of clusters ---------------------------------------
+
+
+@dataclass(frozen=True)
+class SlurmPlan:
+    """A job before a controller with four nodes: its start, real if it runs, else planned (None: not planned), in s."""
+
+    policy: str
+    job: str
+    submit: float
+    nodes: int
+    limit: float
+    running: bool
+    start: float | None
+
+
+@cache
+def slurm_plans() -> tuple[SlurmPlan, ...]:
+    """Six jobs before a real slurmctld, under conservative and under EASY backfill; 0 is the first job's start."""
+    return tuple(
+        SlurmPlan(row["policy"], row["job"], float(row["submit_s"]), int(row["nodes"]), float(row["limit_s"]),
+                  row["state"] == "RUNNING", float(row["start_s"]) if row["start_s"] else None)
+        for row in _rows("slurm_plans.csv")
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SlurmPlacement:
+    """The nodes that a controller chose of 2,048, those of `drained` apart; `agrees`: as `cluster.packed` does."""
+
+    drained: str
+    nodes: int
+    chosen: str
+    agrees: bool
+
+
+@cache
+def slurm_placements() -> tuple[SlurmPlacement, ...]:
+    """Requests for whole nodes before a real slurmctld with a tree of leaves of 32 nodes and pods of eight leaves."""
+    return tuple(
+        SlurmPlacement(row["drained"], int(row["nodes"]), row["chosen"], row["agrees"] == "yes")
+        for row in _rows("slurm_placements.csv")
+    )
