@@ -611,7 +611,19 @@ def one_by_one(jobs: Iterable[Job], gpus: int) -> dict[str, float]:
     return starts
 
 
-# --- jobs from what is published of real ones ------------------------------------------------------------------------
+# --- jobs from what is published of real ones -------------------------------------------------------------------------
+
+
+@domain(mean_run=POSITIVE, median_run=POSITIVE, mean_gpus=at_least(1), largest=COUNT, gpu_time=POSITIVE)
+@dataclass(frozen=True)
+class Marginals:
+    """What is known of a cluster's jobs: run time in s, GPUs, and the mean of their product, in GPU-seconds a job."""
+
+    mean_run: float
+    median_run: float
+    mean_gpus: float
+    largest: int
+    gpu_time: float
 
 
 @domain(mean=POSITIVE, median=POSITIVE)
@@ -620,7 +632,7 @@ def lognormal(mean: float, median: float) -> tuple[float, float]:
     return math.log(median), math.sqrt(2 * math.log(mean / median))
 
 
-@domain(mean=POSITIVE, largest=COUNT)
+@domain(mean=at_least(1), largest=COUNT)
 def gpu_counts(mean: float, largest: int) -> tuple[np.ndarray, np.ndarray]:
     """Counts 1, 2, 4, … `largest` and their probabilities: half of all jobs have one GPU, the rest fall as r^k.
 
@@ -638,26 +650,44 @@ def gpu_counts(mean: float, largest: int) -> tuple[np.ndarray, np.ndarray]:
     return counts, chances(r)
 
 
-@domain(count=COUNT, load=POSITIVE, mean_run=POSITIVE, median_run=POSITIVE, mean_gpus=POSITIVE, largest=COUNT)
-def workload(
-    count: int, load: float, site: Site, mean_run: float, median_run: float, mean_gpus: float, largest: int,
-    seed: int = 0,
-) -> list[Job]:  # fmt: skip
-    """`count` jobs that come as a Poisson process, each property drawn on its own.
+def correlation(like: Marginals) -> float:
+    """ρ between the normal scores of a job's size and of its run time that gives its `gpu_time`.
 
-    Up to the last submission they bring `load` of the GPU-seconds that the site has until then. Run times are
-    `lognormal`, counts are `gpu_counts`, time limits one to four times the run time, in whole minutes.
+    With Φ the normal distribution and z the scores at which the size changes, E[gpus·run] =
+    E[run]·Σ gpus·(Φ(z_above − ρσ) − Φ(z_below − ρσ)): the sizes that a second of run time is spent in.
     """
+    from scipy.optimize import brentq
+    from scipy.stats import norm
+
+    counts, chances = gpu_counts(like.mean_gpus, like.largest)
+    edges = norm.ppf(np.minimum(np.concatenate([[0.0], np.cumsum(chances)]), 1.0))
+    sigma = lognormal(like.mean_run, like.median_run)[1]
+    return brentq(
+        lambda rho: like.mean_run * counts @ np.diff(norm.cdf(edges - rho * sigma)) - like.gpu_time, -0.999, 0.999
+    )  # fmt: skip
+
+
+@domain(count=COUNT, load=POSITIVE)
+def workload(count: int, load: float, site: Site, like: Marginals, seed: int = 0) -> list[Job]:
+    """`count` jobs that come as a Poisson process: run times `lognormal`, GPUs `gpu_counts`, joined by `correlation`.
+
+    Up to the last submission they bring `load` of the GPU-seconds that the site has until then. Time limits are one to
+    four times the run time, in whole minutes.
+    """
+    from scipy.stats import norm
+
     rng = np.random.default_rng(seed)
-    mu, sigma = lognormal(mean_run, median_run)
-    counts, chances = gpu_counts(mean_gpus, largest)
-    run = np.maximum(1.0, rng.lognormal(mu, sigma, count))
-    gpus = rng.choice(counts, count, p=chances)
+    mu, sigma = lognormal(like.mean_run, like.median_run)
+    counts, chances = gpu_counts(like.mean_gpus, like.largest)
+    rho = correlation(like)
+    size, other = rng.standard_normal((2, count))
+    gpus = counts[np.searchsorted(np.cumsum(chances)[:-1], norm.cdf(size))]
+    run = np.maximum(1.0, np.exp(mu + sigma * (rho * size + math.sqrt(1 - rho**2) * other)))
     submit = np.cumsum(rng.exponential(1.0, count))
     submit *= run @ gpus / (load * site.nodes * site.gpus * submit[-1])
     limit = 60 * np.ceil(run * rng.uniform(1, 4, count) / 60)
+    nodes, each = np.maximum(1, gpus // site.gpus), np.minimum(gpus, site.gpus)
     return [
-        Job(f"{i}", float(submit[i]), max(1, int(gpus[i]) // site.gpus), min(int(gpus[i]), site.gpus), float(run[i]),
-            float(limit[i]))
+        Job(f"{i}", float(submit[i]), int(nodes[i]), int(each[i]), float(run[i]), float(limit[i]))
         for i in range(count)
     ]  # fmt: skip

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from distlib.cluster import Marginals
 from distlib.scaling import LossSurface
 from distlib.units import GB, TB, day, hour, us
 
@@ -395,3 +396,27 @@ def slurm_placements() -> tuple[SlurmPlacement, ...]:
         SlurmPlacement(row["drained"], int(row["nodes"]), row["chosen"], row["agrees"] == "yes")
         for row in _rows("slurm_placements.csv")
     )
+
+
+@dataclass(frozen=True)
+class ClusterJobs:
+    """GPU jobs of a cluster, as its operators publish them; waits in s, from submission to start."""
+
+    cluster: str
+    jobs: int
+    mean_wait: float
+    median_wait: float
+    marginals: Marginals
+
+
+@cache
+def cluster_jobs() -> dict[str, ClusterJobs]:
+    """What is published of the jobs of four clusters, by name."""
+    return {
+        row["cluster"]: ClusterJobs(
+            row["cluster"], int(row["jobs"]), float(row["mean_wait_s"]), float(row["median_wait_s"]),
+            Marginals(float(row["mean_run_s"]), float(row["median_run_s"]), float(row["mean_gpus"]),
+                      int(row["largest_gpus"]), float(row["gpu_seconds"]) / int(row["jobs"])),
+        )
+        for row in _rows("job_marginals.csv")
+    }  # fmt: skip

@@ -8,17 +8,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from distlib.alphabeta import Link
 from distlib.checkpoint import expected_wall_clock, mean_interval
 from distlib.cluster import (
     Allocation,
     Job,
+    Marginals,
     Profile,
     Queue,
     Site,
     allocation_time,
     conservative,
+    correlation,
     crossing_share,
     cut_allocation,
     easy,
@@ -36,6 +39,7 @@ from distlib.cluster import (
     workload,
 )
 from distlib.collectives import hierarchical_all_reduce
+from distlib.published import cluster_jobs
 from distlib.units import GB, minute, us
 
 FOUR = Site(4, 8)
@@ -223,7 +227,8 @@ def test_fifo_starts_jobs_in_the_order_in_which_they_came(jobs):
 @pytest.mark.parametrize("policy", [fifo, easy])
 def test_ten_thousand_jobs_run_on_two_thousand_nodes(policy):
     site = Site(2048, 8, (32, 256))
-    result = simulate(workload(10_000, 0.9, site, 3600, 1800, 200, 4096, seed=1), site, policy)
+    like = Marginals(3600, 1800, 200, 4096, 3600 * 200)
+    result = simulate(workload(10_000, 0.9, site, like, seed=1), site, policy)
     assert_conserves(result)
     assert 0.5 < result.goodput < 0.9
 
@@ -523,18 +528,48 @@ def test_gpu_counts_have_the_published_mean_and_largest_and_a_median_of_one(mean
     assert chances[0] == 0.5 and np.ptp(np.diff(np.log(chances[1:]))) < 1e-6
 
 
+@pytest.mark.parametrize("name", ["Seren", "Kalos", "Philly", "Helios"])
+def test_the_correlation_gives_the_published_gpu_time(name):
+    like = cluster_jobs()[name].marginals
+    counts, chances = gpu_counts(like.mean_gpus, like.largest)
+    mu, sigma = lognormal(like.mean_run, like.median_run)
+    rng, rho, means = np.random.default_rng(1), correlation(like), []
+    for _ in range(60):  # run times drawn from the lognormal of mean weight, which tames its tail; weights undo it
+        size, other = rng.standard_normal((2, 40_000))
+        tilted = size + rho * sigma
+        gpus = counts[np.searchsorted(np.cumsum(chances)[:-1], norm.cdf(tilted))]
+        means.append(gpus.mean() * math.exp(mu + sigma**2 / 2))
+    low, high = mean_interval(np.array(means))
+    assert low < like.gpu_time < high
+    assert rho > 0 and like.gpu_time > like.mean_run * like.mean_gpus
+
+
+def test_jobs_without_correlation_have_the_product_of_the_means():
+    assert correlation(Marginals(1000, 300, 10, 256, 10_000)) == pytest.approx(0, abs=1e-9)
+
+
 def test_a_workload_offers_the_load_that_it_was_asked_for():
-    site = Site(64, 8)
-    jobs = workload(4000, 0.8, site, 1260, 124, 26.8, 256, seed=1)
+    site, like = Site(302, 8), cluster_jobs()["Kalos"].marginals
+    jobs = workload(20_000, 0.8, site, like, seed=1)
     work = sum(j.run * j.nodes * j.gpus for j in jobs)
-    assert work / (jobs[-1].submit * 512) == pytest.approx(0.8)
+    assert work / (jobs[-1].submit * 2416) == pytest.approx(0.8)
     gaps = np.diff([j.submit for j in jobs])
     assert gaps.std() / gaps.mean() == pytest.approx(1, rel=0.05)
-    assert np.median([j.run for j in jobs]) == pytest.approx(124, rel=0.1)
-    assert np.mean([j.nodes * j.gpus for j in jobs]) == pytest.approx(26.8, rel=0.1)
+    run, gpus = np.array([[j.run, j.nodes * j.gpus] for j in jobs]).T
+    assert np.median(run) == pytest.approx(like.median_run, rel=0.05)
+    assert np.log(run).std() == pytest.approx(lognormal(like.mean_run, like.median_run)[1], rel=0.02)
+    assert gpus.mean() == pytest.approx(like.mean_gpus, rel=0.1) and gpus.max() == 1024
+    assert 5 < work / len(jobs) / (run.mean() * gpus.mean()) < 11  # published: 7.9
     assert all(j.run <= j.limit < 4 * j.run + 60 and j.limit % 60 == 0 for j in jobs)
     assert np.mean([j.limit / j.run for j in jobs if j.run > 3600]) == pytest.approx(2.5, rel=0.05)
-    assert workload(10, 0.8, site, 1260, 124, 26.8, 256, seed=2) != workload(10, 0.8, site, 1260, 124, 26.8, 256)
+    assert all(j.gpus == 8 or j.nodes == 1 for j in jobs)
+    assert workload(10, 0.8, site, like, seed=2) != workload(10, 0.8, site, like)
+
+
+def test_what_is_not_said_of_a_job_or_a_site_changes_nothing():
+    plain = job("a")
+    assert (plain.priority, plain.write, plain.restart, plain.step) == (0, 0, 0, 0)
+    assert plain.interval == math.inf and Site(4, 8).oversubscription == 1 and Site(4, 8).leaf == 4
 
 
 def test_metrics_of_a_small_plan_by_hand():
@@ -550,9 +585,10 @@ def test_metrics_of_a_small_plan_by_hand():
     lambda: Site(0, 8), lambda: Site(4, 8, oversubscription=0.5), lambda: Site(4, 8, (0,)),
     lambda: job("a", nodes=1.5), lambda: job("a", submit=-1), lambda: job("a", run=0.0, limit=1),
     lambda: job("a", gpus=0), lambda: job("a", interval=0.0), lambda: job("a", write=-1.0),
-    lambda: fair_share_factor(-1, 1), lambda: placed_slowdown(2, 1, 1), lambda: workload(0, 1, FOUR, 1, 1, 2, 8),
+    lambda: fair_share_factor(-1, 1), lambda: placed_slowdown(2, 1, 1), lambda: workload(0, 1, FOUR, None),
     lambda: one_by_one([], 0), lambda: signal_lead(-1, 1), lambda: lognormal(0, 1), lambda: gpu_counts(0, 8),
-    lambda: simulate([job("a")], FOUR, fifo, notice=-1), lambda: simulate([job("a")], FOUR, fifo, mtbf=0),
+    lambda: Marginals(1, 1, 0, 8, 1), lambda: simulate([job("a")], FOUR, fifo, notice=-1),
+    lambda: simulate([job("a")], FOUR, fifo, mtbf=0),
     lambda: simulate([job("a"), job("a")], FOUR, fifo), lambda: simulate([job("a", gpus=9)], FOUR, fifo),
 ])  # fmt: skip
 def test_bad_input_is_refused(bad):
