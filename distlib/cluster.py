@@ -175,7 +175,7 @@ class Result:
     site: Site
     jobs: Sequence[Job]
     begin: float
-    end: float = 0.0
+    end: float = field(init=False)
     idle: float = 0.0
     fragmented: float = 0.0
     past: list[Allocation] = field(default_factory=list)
@@ -266,6 +266,17 @@ def fifo(queue: Queue) -> Decision:
             break
         free[nodes] -= job.gpus
         starts.append((job, nodes))
+    return starts, {}
+
+
+def best_effort(queue: Queue) -> Decision:
+    """In order, whatever fits starts, and nobody is promised anything: Kueue's default, and a large job may starve."""
+    free, starts = queue.free.copy(), []
+    for job in queue.waiting:
+        nodes = queue.place(queue.site, free, job)
+        if nodes is not None:
+            free[nodes] -= job.gpus
+            starts.append((job, nodes))
     return starts, {}
 
 

@@ -41,6 +41,14 @@ IMMATERIAL = [
     ("half = (np.sqrt(2 * np.log(count)) + 9) / 2", "9 →", "likewise"),
     ("x = half * (nodes + 1)", "Add →", "the integrand is even"),
     ("np.linalg.norm(design, axis=0)", "0 →", "an axis"),
+    ("room[best] = 0", "0 →", "less than one node is none"),
+    ("chances(r) @ counts - mean, 1e-6, 1e3", "", "where the search for a root starts and ends"),
+    ("gpu_time, -0.999, 0.999", "", "likewise"),
+    ("leaves = home != np.roll(home, -1)", "−x", "a ring enters a leaf as often as it leaves it"),
+    ("(job.interval + job.write) + 1e-9)", "1e-09", "room for rounding"),
+    ("self.usage = dict.fromkeys(self.shares, 0.0)", "0.0", "0.02 GPU-seconds are nothing"),
+    ("self.usage[account] * kept + gained * held", "Add", "only the accounts' ratios count"),
+    ("if total else 1.0", "1.0", "the same for all"),
 ]
 SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Gt: ast.LtE, ast.LtE: ast.Gt}
 NAMES = {"minimum": "maximum", "maximum": "minimum", "ceil": "floor", "floor": "ceil"}

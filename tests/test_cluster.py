@@ -20,6 +20,7 @@ from distlib.cluster import (
     Queue,
     Site,
     allocation_time,
+    best_effort,
     conservative,
     correlation,
     crossing_share,
@@ -43,7 +44,7 @@ from distlib.published import cluster_jobs
 from distlib.units import GB, minute, us
 
 FOUR = Site(4, 8)
-POLICIES = [fifo, easy, conservative]
+POLICIES = [fifo, easy, conservative, best_effort]
 PARTS = ["work", "slow", "write", "lost", "restart"]
 
 
@@ -84,6 +85,13 @@ def test_backfill_starts_small_jobs_before_a_large_one_without_delaying_it(polic
 def test_easy_lets_a_job_delay_the_third_in_line_and_conservative_does_not(policy, starts):
     found = simulate(SIX, FOUR, policy).starts
     assert [found[j.name] for j in SIX] == starts
+
+
+def test_without_a_reservation_a_stream_of_small_jobs_starves_a_large_one():
+    small = [job(f"s{i}", 4.0 * i, 1, 10) for i in range(50)]
+    jobs = sorted([*small, job("large", 1, 4, 10)], key=lambda j: j.submit)
+    assert simulate(jobs, FOUR, easy).starts["large"] == 10
+    assert simulate(jobs, FOUR, best_effort).starts["large"] == 206
 
 
 def test_a_plan_goes_by_the_limits():
@@ -275,6 +283,7 @@ def test_a_job_under_failures_takes_as_long_as_principle_12_says():
     times = [simulate([lone], Site(2, 1), fifo, mtbf=2 * mtbf, seed=seed).end for seed in range(400)]
     low, high = mean_interval(np.array(times))
     assert low < expected_wall_clock(work, interval, write, mtbf, restart) < high
+    assert all(a.job for a in simulate([lone], Site(2, 1), fifo, mtbf=2 * mtbf).past)
 
 
 def test_a_repair_keeps_the_node_from_all():
@@ -398,13 +407,19 @@ def test_accounts_of_three_shares_and_of_one_get_three_gpu_seconds_to_one():
     assert equal.count("a") == equal.count("b")
 
 
-@pytest.mark.parametrize("half_life, first", [(math.inf, "n2"), (110.0, "n2"), (60.0, "o2"), (1.0, "o2")])
+GOLDEN = 50 / math.log2((1 + math.sqrt(5)) / 2)
+
+
+@pytest.mark.parametrize("half_life, first", [
+    (math.inf, "n2"), (1.01 * GOLDEN, "n2"), (0.99 * GOLDEN, "o2"), (1.0, "o2"),
+])  # fmt: skip
 def test_usage_halves_with_each_half_life(half_life, first):
-    """`old` used 100 s, then `new` 50 s: after both, old's usage is a(1 − 2^−100/h)·2^−50/h, new's a(1 − 2^−50/h)."""
+    """`old` used 100 s, then `new` 50 s. After both, with u = 2^(−50/h), old's usage is to new's as (1 − u²)u to 1 − u.
+
+    They are equal at u(1 + u) = 1, where u is the inverse of the golden ratio.
+    """
     jobs = [job("o1", 0, 1, 100, account="old"), job("n1", 100, 1, 50, account="new"),
             job("o2", 120, 1, 10, account="old"), job("n2", 121, 1, 10, account="new")]  # fmt: skip
-    old, new = (1 - 2 ** (-100 / half_life)) * 2 ** (-50 / half_life), 1 - 2 ** (-50 / half_life)
-    assert half_life == math.inf or (old > new) == (first == "n2")
     starts = simulate(jobs, Site(1, 8), fifo, shares={"old": 0.5, "new": 0.5}, half_life=half_life).starts
     assert min(("o2", "n2"), key=starts.get) == first
 
@@ -556,6 +571,7 @@ def test_a_workload_offers_the_load_that_it_was_asked_for():
     gaps = np.diff([j.submit for j in jobs])
     assert gaps.std() / gaps.mean() == pytest.approx(1, rel=0.05)
     run, gpus = np.array([[j.run, j.nodes * j.gpus] for j in jobs]).T
+    assert run.min() == 1
     assert np.median(run) == pytest.approx(like.median_run, rel=0.05)
     assert np.log(run).std() == pytest.approx(lognormal(like.mean_run, like.median_run)[1], rel=0.02)
     assert gpus.mean() == pytest.approx(like.mean_gpus, rel=0.1) and gpus.max() == 1024
@@ -569,6 +585,7 @@ def test_a_workload_offers_the_load_that_it_was_asked_for():
 def test_what_is_not_said_of_a_job_or_a_site_changes_nothing():
     plain = job("a")
     assert (plain.priority, plain.write, plain.restart, plain.step) == (0, 0, 0, 0)
+    assert Site(4, 8, oversubscription=1.01).oversubscription == 1.01
     assert plain.interval == math.inf and Site(4, 8).oversubscription == 1 and Site(4, 8).leaf == 4
 
 
