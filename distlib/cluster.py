@@ -19,7 +19,7 @@ import numpy as np
 from distlib.alphabeta import Link
 from distlib.checkpoint import exponential_failures, system_mtbf
 from distlib.collectives import hierarchical_all_reduce
-from distlib.domain import COUNT, FRACTION, NONNEGATIVE, POSITIVE, Domain, Real, at_least, domain
+from distlib.domain import COUNT, FRACTION, NONNEGATIVE, POSITIVE, Domain, Real, at_least, check, domain, whole
 
 POSITIVE_OR_NEVER = Domain("a number > 0", lambda x: x > 0)
 
@@ -625,7 +625,7 @@ def one_by_one(jobs: Iterable[Job], gpus: int) -> dict[str, float]:
 # --- jobs from what is published of real ones -------------------------------------------------------------------------
 
 
-@domain(mean_run=POSITIVE, median_run=POSITIVE, mean_gpus=at_least(1), largest=COUNT, gpu_time=POSITIVE)
+@domain(mean_run=POSITIVE, median_run=POSITIVE, mean_gpus=at_least(1.5), largest=whole(4), gpu_time=POSITIVE)
 @dataclass(frozen=True)
 class Marginals:
     """What is known of a cluster's jobs: run time in s, GPUs, and the mean of their product, in GPU-seconds a job."""
@@ -643,21 +643,22 @@ def lognormal(mean: float, median: float) -> tuple[float, float]:
     return math.log(median), math.sqrt(2 * math.log(mean / median))
 
 
-@domain(mean=at_least(1), largest=COUNT)
+@domain(mean=at_least(1.5), largest=whole(4))
 def gpu_counts(mean: float, largest: int) -> tuple[np.ndarray, np.ndarray]:
     """Counts 1, 2, 4, … `largest` and their probabilities: half of all jobs have one GPU, the rest fall as r^k.
 
-    A half is the least that makes the median one; r is what gives the mean.
+    A half is the least that makes the median one; r is what gives the mean, which is below (1 + largest)/2.
     """
     from scipy.optimize import brentq
 
+    check("mean", mean, Domain(f"< (1 + {largest})/2", lambda mean: mean < (1 + largest) / 2))
     counts = 2 ** np.arange(int(math.log2(largest)) + 1)
 
     def chances(r: float) -> np.ndarray:
-        tail = r ** np.arange(1.0, counts.size)
+        tail = r ** np.arange(counts.size - 1.0)
         return np.concatenate([[0.5], 0.5 * tail / tail.sum()])
 
-    r = brentq(lambda r: chances(r) @ counts - mean, 1e-6, 1e3)
+    r = brentq(lambda r: chances(r) @ counts - mean, 0.0, 1e6)
     return counts, chances(r)
 
 
@@ -671,7 +672,7 @@ def correlation(like: Marginals) -> float:
     from scipy.stats import norm
 
     counts, chances = gpu_counts(like.mean_gpus, like.largest)
-    edges = norm.ppf(np.minimum(np.concatenate([[0.0], np.cumsum(chances)]), 1.0))
+    edges = norm.ppf([0, *np.cumsum(chances)[:-1], 1])
     sigma = lognormal(like.mean_run, like.median_run)[1]
     return brentq(
         lambda rho: like.mean_run * counts @ np.diff(norm.cdf(edges - rho * sigma)) - like.gpu_time, -0.999, 0.999

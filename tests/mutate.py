@@ -42,13 +42,19 @@ IMMATERIAL = [
     ("x = half * (nodes + 1)", "Add →", "the integrand is even"),
     ("np.linalg.norm(design, axis=0)", "0 →", "an axis"),
     ("room[best] = 0", "0 →", "less than one node is none"),
-    ("chances(r) @ counts - mean, 1e-6, 1e3", "", "where the search for a root starts and ends"),
+    ("chances(r) @ counts - mean, 0.0, 1e6", "", "where the search for a root starts and ends"),
+    ("tail = r ** np.arange(counts.size - 1.0)", "", "a tail is normalised"),
     ("gpu_time, -0.999, 0.999", "", "likewise"),
     ("leaves = home != np.roll(home, -1)", "−x", "a ring enters a leaf as often as it leaves it"),
     ("(job.interval + job.write) + 1e-9)", "1e-09", "room for rounding"),
     ("self.usage = dict.fromkeys(self.shares, 0.0)", "0.0", "0.02 GPU-seconds are nothing"),
     ("self.usage[account] * kept + gained * held", "Add", "only the accounts' ratios count"),
+    ("self.half_life / math.log(2) * (1 - kept)", "2 →", "likewise"),
     ("if total else 1.0", "1.0", "the same for all"),
+    ("factor * rest / job.interval - 1e-9)", "1e-09", "room for rounding"),
+    (".draw(self.rng, 1)[0]", "1 →", "how many are drawn of which the first is taken"),
+    ("held.get(job.name, 0) + 1", "0 →", "0.02 of a worker is none"),
+    ("math.sqrt(1 - rho**2) * other", "Add", "a normal variable is as often negative"),
 ]
 SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Gt: ast.LtE, ast.LtE: ast.Gt}
 NAMES = {"minimum": "maximum", "maximum": "minimum", "ceil": "floor", "floor": "ceil"}

@@ -386,6 +386,8 @@ def test_one_by_one_works_as_long_as_all_that_wait_fit_at_once():
     jobs = [Job("a", 0.0, 1, 4, 10.0, 10.0), Job("b", 0.0, 1, 4, 5.0, 5.0), Job("c", 1.0, 1, 6, 5.0, 5.0)]
     assert one_by_one(jobs, 8) == {"a": 0, "b": 0, "c": 10}
     assert one_by_one(jobs, 16) == {"a": 0, "b": 0, "c": 1}
+    large = [Job("a", 0.0, 25, 4, 10.0, 10.0)]
+    assert one_by_one(large, 99) == {} and one_by_one(large, 100) == {"a": 0}
 
 
 # Fair share.
@@ -543,6 +545,12 @@ def test_gpu_counts_have_the_published_mean_and_largest_and_a_median_of_one(mean
     assert chances[0] == 0.5 and np.ptp(np.diff(np.log(chances[1:]))) < 1e-6
 
 
+def test_the_least_and_nearly_the_largest_mean_of_gpu_counts():
+    assert np.allclose(gpu_counts(1.5, 8)[1], [0.5, 0.5, 0, 0])
+    assert np.allclose(gpu_counts(4.4999, 8)[1], [0.5, 0, 0, 0.5], atol=1e-4)
+    assert Marginals(1, 1, 1.5, 4, 1.5).largest == 4 and gpu_counts(1.5, 4)[0].tolist() == [1, 2, 4]
+
+
 @pytest.mark.parametrize("name", ["Seren", "Kalos", "Philly", "Helios"])
 def test_the_correlation_gives_the_published_gpu_time(name):
     like = cluster_jobs()[name].marginals
@@ -603,8 +611,9 @@ def test_metrics_of_a_small_plan_by_hand():
     lambda: job("a", nodes=1.5), lambda: job("a", submit=-1), lambda: job("a", run=0.0, limit=1),
     lambda: job("a", gpus=0), lambda: job("a", interval=0.0), lambda: job("a", write=-1.0),
     lambda: fair_share_factor(-1, 1), lambda: placed_slowdown(2, 1, 1), lambda: workload(0, 1, FOUR, None),
-    lambda: one_by_one([], 0), lambda: signal_lead(-1, 1), lambda: lognormal(0, 1), lambda: gpu_counts(0, 8),
-    lambda: Marginals(1, 1, 0, 8, 1), lambda: simulate([job("a")], FOUR, fifo, notice=-1),
+    lambda: one_by_one([], 0), lambda: signal_lead(-1, 1), lambda: lognormal(0, 1), lambda: gpu_counts(1.4, 8),
+    lambda: gpu_counts(2, 3), lambda: gpu_counts(4.5, 8), lambda: Marginals(1, 1, 1.4, 8, 1),
+    lambda: Marginals(1, 1, 2, 3, 1), lambda: simulate([job("a")], FOUR, fifo, notice=-1),
     lambda: simulate([job("a")], FOUR, fifo, mtbf=0),
     lambda: simulate([job("a"), job("a")], FOUR, fifo), lambda: simulate([job("a", gpus=9)], FOUR, fifo),
 ])  # fmt: skip
