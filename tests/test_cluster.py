@@ -545,6 +545,19 @@ def test_gpu_counts_have_the_published_mean_and_largest_and_a_median_of_one(mean
     assert chances[0] == 0.5 and np.ptp(np.diff(np.log(chances[1:]))) < 1e-6
 
 
+def test_in_every_cluster_half_of_the_jobs_are_much_shorter_than_the_mean_and_large_jobs_are_long():
+    assert {name: found.jobs for name, found in cluster_jobs().items()} == {
+        "Seren": 663_813, "Kalos": 19_907, "Philly": 112_956, "Helios": 1_580_464
+    }  # fmt: skip
+    kalos = cluster_jobs()["Kalos"]
+    assert (kalos.mean_wait, kalos.median_wait) == (214.179, 17)
+    assert kalos.marginals.gpu_time * kalos.jobs == pytest.approx(1_667_685_146 + 3_239_202_064 + 426_292_851)
+    for found in cluster_jobs().values():
+        like = found.marginals
+        assert like.mean_run > 10 * like.median_run and like.gpu_time > 1.7 * like.mean_run * like.mean_gpus
+        assert found.mean_wait > found.median_wait
+
+
 def test_the_least_and_nearly_the_largest_mean_of_gpu_counts():
     assert np.allclose(gpu_counts(1.5, 8)[1], [0.5, 0.5, 0, 0])
     assert np.allclose(gpu_counts(4.4999, 8)[1], [0.5, 0, 0, 0.5], atol=1e-4)

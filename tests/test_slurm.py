@@ -139,6 +139,26 @@ def test_the_simulator_places_as_the_recorded_controller_did(row):
         assert len(set(numbers(row.chosen) // 32)) >= len(set(found // 32))
 
 
+def test_two_plans_of_six_jobs_are_recorded_and_slurm_plans_all_of_them_by_default():
+    plans = {policy: [row for row in slurm_plans() if row.policy == policy] for policy in ("conservative", "easy")}
+    for rows in plans.values():
+        assert [(row.job, row.nodes, row.limit) for row in rows] == [
+            ("A", 2, 120), ("A2", 1, 240), ("B", 2, 60), ("C", 4, 60), ("X", 1, 300), ("Y", 1, 180)
+        ]  # fmt: skip
+        assert all(row.start >= row.submit for row in rows if row.start is not None)
+    assert [row.start for row in plans["conservative"]] == [0, 1, 120, 241, 301, 5]
+    assert [row.start for row in plans["easy"]] == [0, 1, 120, None, 4, None]
+    assert [row.job for row in plans["easy"] if row.running] == ["A", "A2", "X"]
+
+
+def test_the_recorded_placements_are_of_the_size_that_was_asked():
+    for row in slurm_placements():
+        spans = [part.partition("-")[::2] for part in row.chosen.strip("n[]").split(",")]
+        assert sum(int(high or low) - int(low) + 1 for low, high in spans) == row.nodes
+        assert not any(int(low) <= 20 or 33 <= int(low) <= 40 for low, _ in spans)
+    assert [row.agrees for row in slurm_placements()].count(False) == 4
+
+
 # A controller.
 
 
