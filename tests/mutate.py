@@ -50,10 +50,13 @@ IMMATERIAL = [
     ("self.usage = dict.fromkeys(self.shares, 0.0)", "0.0", "0.02 GPU-seconds are nothing"),
     ("self.usage[account] * kept + gained * held", "Add", "only the accounts' ratios count"),
     ("self.half_life / math.log(2) * (1 - kept)", "2 →", "likewise"),
+    ("self.half_life / math.log(2) * (1 - kept)", "Div", "likewise"),
     ("if total else 1.0", "1.0", "the same for all"),
     ("factor * rest / job.interval - 1e-9)", "1e-09", "room for rounding"),
     (".draw(self.rng, 1)[0]", "1 →", "how many are drawn of which the first is taken"),
     ("held.get(job.name, 0) + 1", "0 →", "0.02 of a worker is none"),
+    ("submit = np.cumsum(rng.exponential(1.0, count))", "1.0", "the load sets the scale"),
+    ("nodes, each = np.maximum(1, gpus // site.gpus)", "1 →", "made whole below"),
     ("math.sqrt(1 - rho**2) * other", "Add", "a normal variable is as often negative"),
 ]
 SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Gt: ast.LtE, ast.LtE: ast.Gt}

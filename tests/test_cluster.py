@@ -338,6 +338,13 @@ def test_ninety_seconds_do_not_save_a_job_that_needs_a_hundred_and_forty_five(no
     assert_conserves(result)
 
 
+def test_a_checkpoint_of_a_second_is_saved_in_two():
+    quick = job("quick", 0, 4, 4000, 5000, interval=1000.0, write=1.0, step=1.0)
+    assert simulate([quick, URGENT], FOUR, easy, preempt=True, notice=2.0).spent("lost") == 0
+    never = job("never", 0, 4, 4000, 9000)  # writes nothing, so no notice saves it
+    assert simulate([never, URGENT], FOUR, easy, preempt=True, notice=2.0).spent("lost") == 1902 * 32
+
+
 def test_without_preemption_the_urgent_job_waits_and_nothing_is_lost():
     result = simulate([job("bloom", 0, 4, **BLOOM), URGENT], FOUR, easy, notice=145.0)
     assert result.starts["urgent"] == 4000 + 4 * 40 and result.spent("lost") == 0
@@ -484,6 +491,7 @@ def test_spread_small_jobs_leave_no_whole_node_where_packed_ones_do():
     apart, close = (simulate(jobs, Site(2, 8), easy, place) for place in (spread, packed))
     assert close.starts["c"] == 1 and close.fragmentation == 0
     assert apart.starts["c"] == 100
+    assert simulate(SIX, FOUR, fifo).fragmented == 0  # eight are free for long, but the first in the queue needs more
     assert apart.fragmented == 99 * 8 and apart.fragmentation == pytest.approx(99 * 8 / (110 * 16))
 
 

@@ -12,4 +12,5 @@
 # Sixteen jobs of one GPU each, at most four at a time; several share a node.
 rates=(1e-4 3e-4 1e-3 3e-3)
 widths=(256 512 1024 2048)
-python train.py --rate="${rates[SLURM_ARRAY_TASK_ID % 4]}" --width="${widths[SLURM_ARRAY_TASK_ID / 4]}"
+python train.py --rate="${rates[SLURM_ARRAY_TASK_ID % 4]}" \
+  --width="${widths[SLURM_ARRAY_TASK_ID / 4]}"
