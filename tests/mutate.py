@@ -57,6 +57,7 @@ IMMATERIAL = [
     ("held.get(job.name, 0) + 1", "0 →", "0.02 of a worker is none"),
     ("submit = np.cumsum(rng.exponential(1.0, count))", "1.0", "the load sets the scale"),
     ("nodes, each = np.maximum(1, gpus // site.gpus)", "1 →", "made whole below"),
+    ("for job in coming[:1]] + [end for end, _ in running[:1]]", "1 →", "the first is the least"),
     ("math.sqrt(1 - rho**2) * other", "Add", "a normal variable is as often negative"),
 ]
 SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Gt: ast.LtE, ast.LtE: ast.Gt}
