@@ -335,7 +335,8 @@ URGENT = Job("urgent", 1900.0, 4, 8, 100.0, 100.0, priority=1)
 def test_ninety_seconds_do_not_save_a_job_that_needs_a_hundred_and_forty_five(notice, lost):
     result = simulate([job("bloom", 0, 4, **BLOOM), URGENT], FOUR, easy, preempt=True, notice=notice)
     assert result.spent("lost") == pytest.approx(lost * 32)
-    assert result.starts["urgent"] == 1900 + min(notice, 145)
+    assert result.starts["urgent"] == result.promised["urgent"] == 1900 + min(notice, 145)
+    assert result.starts["bloom"] == 0 and [a.start for a in result.past if a.job.name == "bloom"][1] > 1900
     assert result.spent("work") == pytest.approx((4000 + 100) * 32)
     assert_conserves(result)
 
