@@ -422,6 +422,8 @@ class Simulation:
         for job in self.jobs:
             if job.gpus > self.site.gpus or job.nodes > self.site.nodes:
                 raise ValueError(f"{job.name} needs {job.nodes} × {job.gpus} GPUs, more than the site has")
+            if self.shares and job.account not in self.shares:
+                raise ValueError(f"{job.name} needs a share for its account {job.account!r}")
         self.rest = {job.name: job.run for job in self.jobs}  # work to do
         if len(self.rest) < len(self.jobs):
             raise ValueError("two jobs have one name")

@@ -646,6 +646,7 @@ def test_metrics_of_a_small_plan_by_hand():
     lambda: gpu_counts(2, 3), lambda: gpu_counts(4.5, 8), lambda: Marginals(1, 1, 1.4, 8, 1),
     lambda: Marginals(1, 1, 2, 3, 1), lambda: simulate([job("a")], FOUR, fifo, notice=-1),
     lambda: simulate([job("a")], FOUR, fifo, mtbf=0),
+    lambda: simulate([job("a", account="b")], FOUR, fifo, shares={"a": 1.0}),
     lambda: simulate([job("a"), job("a")], FOUR, fifo), lambda: simulate([job("a", gpus=9)], FOUR, fifo),
 ])  # fmt: skip
 def test_bad_input_is_refused(bad):
