@@ -7,7 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 PROGRAMS = ["munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "scancel"]
@@ -98,7 +98,7 @@ class Controller:
 
     def run(self, *command, check=True, cwd=None):
         done = subprocess.run([str(part) for part in command], cwd=cwd or self.folder, env=self.environment, text=True,
-                              stdin=subprocess.DEVNULL, capture_output=True, timeout=60)  # fmt: skip
+                              encoding="utf-8", stdin=subprocess.DEVNULL, capture_output=True, timeout=60)  # fmt: skip
         assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done
 
@@ -114,9 +114,12 @@ class Controller:
     def until(self, holds, what, seconds=60):
         end = time.monotonic() + seconds
         while not holds():
-            logs = "".join(path.read_text(errors="replace")[-2000:] for path in (self.folder / "log").glob("*.log"))
-            assert time.monotonic() < end, f"waited {seconds} s for {what}\n{logs}"
+            assert time.monotonic() < end, f"waited {seconds} s for {what}\n{self.logs()}"
             time.sleep(0.1)
+
+    def logs(self):
+        paths = sorted((self.folder / "log").glob("*.log"))
+        return "".join(path.read_text(encoding="utf-8", errors="replace")[-2000:] for path in paths)
 
 
 @contextmanager
@@ -129,7 +132,7 @@ def _controller(configuration, more_files=()):
         for name in ("state", "log", "spool"):
             (folder / name).mkdir()
         for name, text in [("slurm.conf", configuration.format(folder=folder, port=free_ports(1)[0])), *more_files]:
-            (folder / name).write_text(text)
+            (folder / name).write_text(text, encoding="utf-8")
         (folder / "munge.key").write_bytes(os.urandom(1024))
         (folder / "munge.key").chmod(0o400)
         controller.run("munged", f"--key-file={folder}/munge.key", f"--socket={folder}/munge.socket",
@@ -139,23 +142,32 @@ def _controller(configuration, more_files=()):
         controller.until(lambda: controller.run("scontrol", "ping", check=False).returncode == 0, "slurmctld")
         yield controller
     finally:
-        _stop(controller)
+        if (folder / "slurmctld.pid").exists():
+            _cancel(controller)
+        _end_all(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _stop(controller):
-    """Cancel all jobs, wait until they are gone, end the daemons by their pid files, nodes first."""
-    for _ in range(300):  # a node that is ended while a job of its ends leaves a process behind
-        if not (controller.folder / "slurmctld.pid").exists():
-            break
-        queue = controller.run("squeue", "-h", "-o", "%i", check=False)
-        if queue.returncode or not queue.stdout.strip():
-            break
-        controller.run("scancel", *queue.stdout.split(), check=False)
-        time.sleep(0.1)
+def _cancel(controller):
+    """Cancel all jobs and wait until they are gone."""
+    with suppress(subprocess.TimeoutExpired):  # of a controller that is gone
+        for _ in range(300):  # a node that is ended while a job of its ends leaves a process behind
+            queue = controller.run("squeue", "-h", "-o", "%i", check=False)
+            if queue.returncode or not queue.stdout.strip():
+                break
+            controller.run("scancel", *queue.stdout.split(), check=False)
+            time.sleep(0.1)
+
+
+def _end_all(folder):
+    """End the daemons by their pid files, nodes first; then what else knows this folder, if a daemon died too early."""
     for name in ("slurmd.*.pid", "slurmctld.pid", "munged.pid"):
-        for path in controller.folder.glob(name):
-            _end(int(path.read_text()))
+        for path in folder.glob(name):
+            _end(int(path.read_text(encoding="utf-8")))
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"SLURM_CONF={folder}/".encode() in (process / "environ").read_bytes():
+                _end(int(process.name))
 
 
 def _end(pid):
@@ -171,7 +183,7 @@ def _end(pid):
 def _lives(pid):
     """Whether the process runs; one that has ended and that nobody has asked after does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
 

@@ -232,16 +232,16 @@ def test_the_training_script_saves_at_the_warning_and_runs_again(needs_slurm):
     with slurm.four_nodes() as controller:
         work = controller.folder / "work"
         work.mkdir()
-        (work / "torchrun").write_text(STAND_IN)
+        (work / "torchrun").write_text(STAND_IN, encoding="utf-8")
         (work / "torchrun").chmod(0o755)
         controller.environment["PATH"] = f"{work}:{controller.environment['PATH']}"
         script = work / "train.sh"
         unavailable = r"(?m)^#SBATCH --(partition|gres|cpus-per-task|switches|nodes|time)=.*\n"
-        script.write_text(re.sub(unavailable, "", TRAIN))
+        script.write_text(re.sub(unavailable, "", TRAIN), encoding="utf-8")
         number = controller.submit("-N2", "-c8", "-t1", script, cwd=work)
         state = lambda: controller.jobs()[number]["JobState"]  # noqa: E731
         controller.until(lambda: state() == "COMPLETED", "the second run", 90)
-        log = (work / f"pretrain-{number}.log").read_text()
+        log = (work / f"pretrain-{number}.log").read_text(encoding="utf-8")
         for run, count in (("run 0", 2), ("saved", 2), ("run 1", 2)):
             assert log.count(run) == count, log
         assert controller.jobs()[number]["Restarts"] == "1"
