@@ -45,6 +45,7 @@ IMMATERIAL = [
     ("and numbers >= 5", "5 →", "how many numbers make a line look like a damaged row"),
     ("algbw - 0.005, 1e-9)", "1e-09", "keeps a rate of zero from dividing"),
     ("max(time - half_time, 1e-9)", "1e-09", "likewise"),
+    ("int(exponent or 0)", "0 →", "int() leaves the rest away"),
     ("slowest * (1 - 1e-4)", "0.0001", "room for the tool's arithmetic in single precision"),
     ("np.floor(most + 1e-6)", "1e-06", "room for rounding at a whole number"),
 ]

@@ -199,6 +199,7 @@ def test_an_end_of_the_range_that_is_whole_belongs_to_it():
     cells = "1000.0 5.00 4.99 0"
     text = table_with([], ["all_reduce_perf"]).split("\n", 1)[1] + f"\n5000000 1 float sum -1 {cells} {cells}"
     assert read_text(text)[0].ranks == 2
+    assert read_text(text.replace("4.99", "0.00"))[0].ranks == 1  # who is alone sends nothing
 
 
 def test_a_ratio_that_fits_no_number_is_a_remark():
@@ -249,6 +250,11 @@ def test_types_and_reductions_are_sweeps_of_their_own():
     again = [line.replace("float", "half") for line in lines[2:]]
     first, second = read_text("\n".join([*lines, *again]))
     assert first.n.tolist() == second.n.tolist() and first.operation == second.operation
+
+
+def test_roots_are_sweeps_of_their_own():
+    one, other = table_with([8, 16]), table_with([8, 16]).replace(" sum 0 ", " sum 1 ")
+    assert len(read_text("\n".join([one, *other.split("\n")[2:]]), ranks=2)) == 2
 
 
 def test_a_time_with_an_exponent_has_the_digits_that_it_shows():
