@@ -68,6 +68,9 @@ IMMATERIAL = [
     ("nodes, each = np.maximum(1, gpus // site.gpus)", "1 →", "made whole below"),
     ("for job in coming[:1]] + [end for end, _ in running[:1]]", "1 →", "the first is the least"),
     ("math.sqrt(1 - rho**2) * other", "Add", "a normal variable is as often negative"),
+    ("int(exponent or 0)", "0 →", "int() leaves the rest away"),
+    ("slowest * (1 - 1e-4)", "0.0001", "room for the tool's arithmetic in single precision"),
+    ("np.floor(most + 1e-6)", "1e-06", "room for rounding at a whole number"),
 ]
 SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Gt: ast.LtE, ast.LtE: ast.Gt}
 NAMES = {"minimum": "maximum", "maximum": "minimum", "ceil": "floor", "floor": "ceil"}

@@ -63,6 +63,11 @@ def test_a_log_of_nccl_tests_is_read_in_every_version(name, given, tool, version
     assert log.time_in_place[-1] == pytest.approx(last[2] * us) and np.all(np.isnan(log.median))
 
 
+def test_a_program_that_is_named_twice_is_still_the_same():
+    text = "srun alltoall_perf -b 1K -e 8G -f 2\n" + text_of("nccl_rtx6000d_alltoall.log")
+    assert [log.operation for log in read_text(text)] == ["all_to_all"]
+
+
 def test_the_accelerator_and_its_errors_are_read():
     (log,) = logs.read(DATA / "nccl_rtx6000d_alltoall.log")
     assert log.machine == "NVIDIA RTX 6000D" and np.all(log.wrong == 0)
@@ -194,6 +199,7 @@ def test_an_end_of_the_range_that_is_whole_belongs_to_it():
     cells = "1000.0 5.00 4.99 0"
     text = table_with([], ["all_reduce_perf"]).split("\n", 1)[1] + f"\n5000000 1 float sum -1 {cells} {cells}"
     assert read_text(text)[0].ranks == 2
+    assert read_text(text.replace("4.99", "0.00"))[0].ranks == 1  # who is alone sends nothing
 
 
 def test_a_ratio_that_fits_no_number_is_a_remark():
@@ -246,6 +252,11 @@ def test_types_and_reductions_are_sweeps_of_their_own():
     assert first.n.tolist() == second.n.tolist() and first.operation == second.operation
 
 
+def test_roots_are_sweeps_of_their_own():
+    one, other = table_with([8, 16]), table_with([8, 16]).replace(" sum 0 ", " sum 1 ")
+    assert len(read_text("\n".join([one, *other.split("\n")[2:]]), ranks=2)) == 2
+
+
 def test_a_time_with_an_exponent_has_the_digits_that_it_shows():
     """As nccl-tests prints 18 s: 1.8e+07."""
     head, row = table_of(2, "sendrecv", rows=1).rstrip("\n").rsplit("\n", 1)
@@ -295,6 +306,12 @@ def test_a_gap_in_the_sizes_is_noticed_without_a_head(sizes):
         read_text(table_with(sizes), ranks=2)
 
 
+@pytest.mark.parametrize("sizes", [[1, 1], [16, 8], [8, 8]])
+def test_sizes_never_stand_still_nor_fall(sizes):
+    with pytest.raises(ValueError, match=f"line 4: sizes must increase, {sizes[1]} follows {sizes[0]}"):
+        read_text(table_with(sizes), ranks=2)
+
+
 @pytest.mark.parametrize("sizes", [[10, 31], [4, 6, 9], [8, 16, 24], [7]])
 def test_even_steps_and_one_ratio_and_two_sizes_are_no_gap(sizes):
     assert read_text(table_with(sizes), ranks=2)[0].n.tolist() == sizes
@@ -316,10 +333,10 @@ def test_the_head_announces_sizes_by_factor_or_in_steps(low, high, step, sizes):
 
 def test_half_a_unit_of_the_last_digit_is_the_room_that_rounding_leaves():
     def row(n, time="1000.00000", algbw="1.0"):
-        cells = f"{time} {algbw} {algbw} 0"
+        cells = f"{time} {algbw} {algbw}00 0"
         return table_with([]) + f"\n{n} 1 float sum 0 {cells} {cells}"
 
-    for n in (1_049_500, 950_500):
+    for n in (1_050_000, 1_049_500, 950_500, 950_000):
         assert read_text(row(n), ranks=2)[0].n == n
     for n in (1_050_800, 949_200):
         with pytest.raises(ValueError, match="algbw is printed as 1.0, size over time is between"):
@@ -504,6 +521,13 @@ def test_a_table_of_jobs_tells_failed_from_censored():
     assert mtbf_from_log(jobs.duration, jobs.failed).mtbf == pytest.approx(30 * hour)
     commas = JOBS.replace("|", ",").replace("State", "outcome") + "\n"
     assert of_text(commas, logs.read_jobs, {"CANCELLED"}).failed.tolist() == [False, False, True]
+
+
+def test_a_job_of_a_second_counts_and_one_of_none_does_not():
+    text = "start,end,outcome\n2026-01-01T00:00:00,2026-01-01T00:00:01,FAIL\n"
+    assert of_text(text, logs.read_jobs, {"FAIL"}).duration.tolist() == [1.0]
+    with pytest.raises(ValueError, match="line 2: a job must end after its start"):
+        of_text(text.replace("00:01,", "00:00,"), logs.read_jobs, {"FAIL"})
 
 
 def test_ten_allocations_with_three_failures_have_an_mtbf_of_40_hours():
