@@ -161,6 +161,8 @@ def job_faults(name, spec, services):
                 yield f"{name}: only an Indexed job has JOB_COMPLETION_INDEX"
             if pod.get("terminationGracePeriodSeconds", 30) < LEAD:
                 yield f"{name}: a pod is killed before a step and a checkpoint are done"
+            if "preStop" not in container.get("lifecycle", {}):
+                yield f"{name}: at SIGTERM torchrun leaves its workers half a minute: no preStop hook holds it back"
 
 
 def resource_faults(name, resources):
@@ -312,6 +314,7 @@ def test_a_schema_refuses(name, old, new, fault):
     ("indexed-job.yaml", "completionMode: Indexed", "completionMode: NonIndexed", "JOB_COMPLETION_INDEX"),
     ("indexed-job.yaml", "Seconds: 150", "Seconds: 90", "killed before"),
     ("indexed-job.yaml", "      terminationGracePeriodSeconds: 150", "      # default", "killed before"),
+    ("jobset.yaml", "preStop", "postStart", "no preStop hook"),
     ("indexed-job.yaml", "nvidia.com/gpu: 8\n              cpu", "nvidia.com/gpu: 4\n              cpu", "requests 4"),
     ("indexed-job.yaml", "limits:\n              nvidia.com/gpu: 8", "limits:\n              nvidia.com/gpu: 8.5",
      "no whole number"),
