@@ -107,7 +107,8 @@ def test_files_are_read_and_written_as_utf_8_whatever_the_machine():
         for node in ast.walk(ast.parse(source)):
             if not isinstance(node, ast.Call):
                 continue
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+            called = called if isinstance(node.func, ast.Attribute) or called == "open" else ""
             words = {keyword.arg for keyword in node.keywords}
             constants = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
             modes = [value for value in constants if isinstance(value, str)]
