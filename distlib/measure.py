@@ -317,7 +317,7 @@ def sweep(world: World, largest: int, repeats: int, seconds: float) -> Iterator[
 def machine() -> str:
     """What this machine is, by its processor and its number of cores; never its name."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
