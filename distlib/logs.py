@@ -333,7 +333,7 @@ class _Row:
             half_time, half_rate = _half(group[0]), _half(group[1])
             slowest = self.size * MB / GB / (time + half_time) - half_rate
             fastest = self.size * MB / GB / max(time - half_time, 1e-9) + half_rate
-            if not slowest * (1 - 1e-4) <= algbw <= fastest * (1 + 1e-4) and not np.isnan(time + algbw):
+            if not slowest * (1 - 1e-4) <= algbw <= fastest * (1 + 1e-4) and not np.isnan([time, algbw]).any():
                 raise _fail(number, f"algbw is printed as {group[1]}, size over time is between {slowest:.2f} and "
                                     f"{fastest:.2f} GB/s")  # fmt: skip
 

@@ -33,7 +33,7 @@ def of_text(text, reader, *args, **given):
         return reader(path, *args, **given)
 
 
-def read_text(text, **given):
+def parsed(text, **given):
     return of_text(text, logs.read, **given)
 
 
@@ -65,7 +65,7 @@ def test_a_log_of_nccl_tests_is_read_in_every_version(name, given, tool, version
 
 def test_a_program_that_is_named_twice_is_still_the_same():
     text = "srun alltoall_perf -b 1K -e 8G -f 2\n" + text_of("nccl_rtx6000d_alltoall.log")
-    assert [log.operation for log in read_text(text)] == ["all_to_all"]
+    assert [log.operation for log in parsed(text)] == ["all_to_all"]
 
 
 def test_the_accelerator_and_its_errors_are_read():
@@ -99,21 +99,21 @@ def test_osu_benchmarks_are_read_with_what_their_sizes_mean():
 
 def test_osu_of_a_failed_validation_has_a_remark():
     table = "# OSU MPI Reduce Latency Test v7.3\n# Size  Avg Latency(us)  Validation\n4  2.5  Pass\n8  2.6  Fail\n"
-    (log,) = read_text(table, ranks=8)
+    (log,) = parsed(table, ranks=8)
     assert log.wrong.tolist() == [0, 1] and log.remarks == ("wrong values: the transport corrupts data",)
-    assert not read_text(table.replace("Fail", "Pass"), ranks=8)[0].remarks
+    assert not parsed(table.replace("Fail", "Pass"), ranks=8)[0].remarks
 
 
 def test_our_own_file_is_read_with_two_ranks_and_with_sizes_of_up_to_18_digits():
     two = files("distlib") / "data" / "measured_2_ranks.csv"
     assert {log.ranks for log in logs.read(str(two))} == {2}
     text = OURS.read_text(encoding="utf-8")
-    assert read_text(text.replace(",4194304,", f",{10**18 - 1},"))[0].n[-1] == 1e18
-    assert read_text(text.replace("ping_pong,16,", "ping_pong,1,"))[0].n[0] == 1
+    assert parsed(text.replace(",4194304,", f",{10**18 - 1},"))[0].n[-1] == 1e18
+    assert parsed(text.replace("ping_pong,16,", "ping_pong,1,"))[0].n[0] == 1
     with pytest.raises(ValueError, match="line 11: sizes of ping_pong must increase, got 0"):
-        read_text(text.replace("ping_pong,16,", "ping_pong,0,"))
+        parsed(text.replace("ping_pong,16,", "ping_pong,0,"))
     with pytest.raises(ValueError, match="n_bytes must be a whole number, got '1000000000000000000'"):
-        read_text(text.replace(",4194304,", f",{10**18},"))
+        parsed(text.replace(",4194304,", f",{10**18},"))
 
 
 def test_our_own_file_gives_least_and_median():
@@ -156,29 +156,29 @@ def table_of(ranks, operation="all_reduce", algbw=300.0, listed=None, rows=6, wr
 @pytest.mark.parametrize("ranks", [2, 3, 8, 16, 64, 96])
 @pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter"])
 def test_ranks_follow_from_busbw_over_algbw(ranks, operation):
-    (log,) = read_text(table_of(ranks, operation))
+    (log,) = parsed(table_of(ranks, operation))
     assert log.ranks == ranks and not log.remarks
 
 
 def test_a_log_that_says_64_ranks_and_means_96_has_a_remark():
-    (log,) = read_text(table_of(96), ranks=64)
+    (log,) = parsed(table_of(96), ranks=64)
     assert log.ranks == 64 and log.remarks == ("64 ranks are given; busbw/algbw implies 96",)
-    (log,) = read_text(table_of(96, listed=64))
+    (log,) = parsed(table_of(96, listed=64))
     assert log.ranks == 64 and log.remarks == ("64 ranks are listed; busbw/algbw implies 96",) and log.nodes == 8
-    assert not read_text(table_of(64, listed=64), ranks=64)[0].remarks
+    assert not parsed(table_of(64, listed=64), ranks=64)[0].remarks
 
 
 def test_few_digits_leave_a_range_of_ranks():
     says = r"line 2: the log does not say how many ranks it had, (\d+) to (\d+): give ranks="
     with pytest.raises(ValueError, match=says) as caught:
-        read_text(table_of(1000, algbw=10.0))
+        parsed(table_of(1000, algbw=10.0))
     low, high = map(int, re.search(says, str(caught.value)).groups())
     assert low <= 1000 <= high and low < high
     with pytest.raises(ValueError, match="it had, 1334 or more: give ranks="):
-        read_text(table_of(4000, algbw=10.0))
+        parsed(table_of(4000, algbw=10.0))
     with pytest.raises(ValueError, match="does not say how many ranks it had: give ranks="):
-        read_text(table_of(16, "broadcast"))  # its factor is 1 for any number
-    assert read_text(table_of(16, "broadcast"), ranks=16)[0].ranks == 16
+        parsed(table_of(16, "broadcast"))  # its factor is 1 for any number
+    assert parsed(table_of(16, "broadcast"), ranks=16)[0].ranks == 16
 
 
 @pytest.mark.parametrize(
@@ -189,22 +189,22 @@ def test_the_range_of_ranks_is_what_half_a_unit_leaves_open(algbw, busbw, low, h
     cells = f"1000.0 {algbw:.2f} {busbw:.2f} 0"
     text = table_with([], ["all_reduce_perf"]).split("\n", 1)[1] + f"\n{algbw * 1e6:.0f} 1 float sum -1 {cells} {cells}"
     with pytest.raises(ValueError, match=f"how many ranks it had, {low} to {high}: give ranks="):
-        read_text(text)
-    assert read_text(text, ranks=low)[0].remarks == read_text(text, ranks=high)[0].remarks == ()
-    assert read_text(text, ranks=low - 1)[0].remarks and read_text(text, ranks=high + 1)[0].remarks
+        parsed(text)
+    assert parsed(text, ranks=low)[0].remarks == parsed(text, ranks=high)[0].remarks == ()
+    assert parsed(text, ranks=low - 1)[0].remarks and parsed(text, ranks=high + 1)[0].remarks
 
 
 def test_an_end_of_the_range_that_is_whole_belongs_to_it():
     """(4.99 + 0.005)/(5.00 − 0.005) = 1: two ranks."""
     cells = "1000.0 5.00 4.99 0"
     text = table_with([], ["all_reduce_perf"]).split("\n", 1)[1] + f"\n5000000 1 float sum -1 {cells} {cells}"
-    assert read_text(text)[0].ranks == 2
-    assert read_text(text.replace("4.99", "0.00"))[0].ranks == 1  # who is alone sends nothing
+    assert parsed(text)[0].ranks == 2
+    assert parsed(text.replace("4.99", "0.00"))[0].ranks == 1  # who is alone sends nothing
 
 
 def test_a_ratio_that_fits_no_number_is_a_remark():
     text = table_of(16, listed=16).replace("562.50", "580.20")
-    (log,) = read_text(text)
+    (log,) = parsed(text)
     assert log.remarks == ("16 ranks are listed; busbw/algbw implies no number of them",)
 
 
@@ -220,11 +220,11 @@ def printed(found):
 
 def test_published_tables_that_name_wrong_ranks_have_a_remark():
     """The page prints Rank 143 above the one table, and calls the other a job of 128."""
-    (log,) = read_text(printed(sweep("cw_gb200_2rack")), ranks=144)
+    (log,) = parsed(printed(sweep("cw_gb200_2rack")), ranks=144)
     assert log.remarks == ("144 ranks are given; busbw/algbw implies 128",)
-    (log,) = read_text(printed(sweep("cw_a100_32r_sharp")), ranks=128)
+    (log,) = parsed(printed(sweep("cw_a100_32r_sharp")), ranks=128)
     assert log.remarks == ("128 ranks are given; busbw/algbw implies 32",)
-    (log,) = read_text(printed(sweep("i290_h100_1n")), ranks=8)
+    (log,) = parsed(printed(sweep("i290_h100_1n")), ranks=8)
     assert not log.remarks
 
 
@@ -232,47 +232,52 @@ def test_published_tables_that_name_wrong_ranks_have_a_remark():
 
 
 def test_wrong_values_are_kept_and_remarked():
-    (log,) = read_text(table_of(16, wrong=7))
+    (log,) = parsed(table_of(16, wrong=7))
     assert np.all(log.wrong == 7) and log.remarks == ("wrong values: the transport corrupts data",)
     old = text_of("rccl_mi100_all_reduce.log").replace("values : 0 OK", "values : 5 FAILED")
-    assert read_text(old)[0].remarks == ("values out of bounds",)
+    assert parsed(old)[0].remarks == ("values out of bounds",)
 
 
 def test_sizes_of_zero_are_kept_and_left_out_of_fits():
     lines = table_of(16, "all_gather").split("\n")
     empty = "  0  0  float  none  -1  12.5  0.00  0.00  0  12.1  0.00  0.00  N/A"
-    (log,) = read_text("\n".join([*lines[:2], empty.replace("none", "sum"), empty.replace("none", "sum"), *lines[2:]]))
+    (log,) = parsed("\n".join([*lines[:2], empty.replace("none", "sum"), empty.replace("none", "sum"), *lines[2:]]))
     assert log.n[:2].tolist() == [0, 0] and len(log.sized[0]) == len(log.n) - 2
+
+
+def test_an_unknown_type_is_named():
+    with pytest.raises(ValueError, match="line 3: type must be one of int8, .*, got 'floop'"):
+        parsed(table_with([8]).replace("float", "floop"), ranks=2)
 
 
 def test_types_and_reductions_are_sweeps_of_their_own():
     lines = table_of(16).rstrip("\n").split("\n")
     again = [line.replace("float", "half") for line in lines[2:]]
-    first, second = read_text("\n".join([*lines, *again]))
+    first, second = parsed("\n".join([*lines, *again]))
     assert first.n.tolist() == second.n.tolist() and first.operation == second.operation
 
 
 def test_roots_are_sweeps_of_their_own():
     one, other = table_with([8, 16]), table_with([8, 16]).replace(" sum 0 ", " sum 1 ")
-    assert len(read_text("\n".join([one, *other.split("\n")[2:]]), ranks=2)) == 2
+    assert len(parsed("\n".join([one, *other.split("\n")[2:]]), ranks=2)) == 2
 
 
 def test_a_time_with_an_exponent_has_the_digits_that_it_shows():
     """As nccl-tests prints 18 s: 1.8e+07."""
     head, row = table_of(2, "sendrecv", rows=1).rstrip("\n").rsplit("\n", 1)
     text = head + "\n17179869184  4  float  sum  -1  1.8e+07  0.97  0.97  0  1.7e+07  0.99  0.99  N/A\n"
-    (log,) = read_text(text, ranks=2)
+    (log,) = parsed(text, ranks=2)
     assert log.time == pytest.approx([18.0])
     with pytest.raises(ValueError, match="algbw is printed as 0.91, size over time is between 0.92 and 0.99 GB/s"):
-        read_text(text.replace("0.97", "0.91"), ranks=2)
+        parsed(text.replace("0.97", "0.91"), ranks=2)
 
 
 def test_less_memory_than_asked_for_is_read_from_its_line():
     text = text_of("nccl_k80_fewer_rows.log")
     with pytest.raises(ValueError, match="line 19: the head announces 9 sizes, the table has 7: it is damaged"):
-        read_text(text, operation="all_reduce")
+        parsed(text, operation="all_reduce")
     lowered = text.replace("# Using", "# Reducing maxBytes to 2500000000 due to memory limitation\n# Using")
-    assert len(read_text(lowered, operation="all_reduce")[0].n) == 7
+    assert len(parsed(lowered, operation="all_reduce")[0].n) == 7
 
 
 def test_sizes_in_steps_are_counted():
@@ -283,11 +288,11 @@ def test_sizes_in_steps_are_counted():
         n = i * 2**30
         cells = f"{n / 300e3:.0f} 300.00 562.50 0"
         steps.append(f" {n}  {n // 4}  float  sum  -1  {cells}  {cells}")
-    assert len(read_text("\n".join(steps))[0].n) == 3
+    assert len(parsed("\n".join(steps))[0].n) == 3
     with pytest.raises(ValueError, match="announces 3 sizes, the table has 2"):
-        read_text("\n".join(steps[:-1]))
+        parsed("\n".join(steps[:-1]))
     with pytest.raises(ValueError, match="neither in even steps nor by one ratio"):
-        read_text("\n".join([steps[0], *steps[2:], *table_of(16).split("\n")[5:]]))
+        parsed("\n".join([steps[0], *steps[2:], *table_of(16).split("\n")[5:]]))
 
 
 def table_with(sizes, announced=()):
@@ -303,18 +308,18 @@ def table_with(sizes, announced=()):
 @pytest.mark.parametrize("sizes", [[10, 20, 31], [4, 6, 10], [8, 16, 32, 128]])
 def test_a_gap_in_the_sizes_is_noticed_without_a_head(sizes):
     with pytest.raises(ValueError, match="line 5: the sizes above|line 6: the sizes above"):
-        read_text(table_with(sizes), ranks=2)
+        parsed(table_with(sizes), ranks=2)
 
 
 @pytest.mark.parametrize("sizes", [[1, 1], [16, 8], [8, 8]])
 def test_sizes_never_stand_still_nor_fall(sizes):
     with pytest.raises(ValueError, match=f"line 4: sizes must increase, {sizes[1]} follows {sizes[0]}"):
-        read_text(table_with(sizes), ranks=2)
+        parsed(table_with(sizes), ranks=2)
 
 
 @pytest.mark.parametrize("sizes", [[10, 31], [4, 6, 9], [8, 16, 24], [7]])
 def test_even_steps_and_one_ratio_and_two_sizes_are_no_gap(sizes):
-    assert read_text(table_with(sizes), ranks=2)[0].n.tolist() == sizes
+    assert parsed(table_with(sizes), ranks=2)[0].n.tolist() == sizes
 
 
 @pytest.mark.parametrize(
@@ -326,9 +331,9 @@ def test_the_head_announces_sizes_by_factor_or_in_steps(low, high, step, sizes):
     factor = int(step[0]) if "factor" in step else 0
     n = [low * factor**i if factor else low + int(step[0]) * i for i in range(sizes)]
     head = [f"# nThread 1 nGpus 1 minBytes {low} maxBytes {high} step: {step} warmup iters: 5"]
-    assert read_text(table_with(n, head), ranks=2)[0].n.tolist() == n
+    assert parsed(table_with(n, head), ranks=2)[0].n.tolist() == n
     with pytest.raises(ValueError, match=f"announces {sizes} sizes, the table has {sizes + 1}"):
-        read_text(table_with([*n, n[-1] * factor if factor > 1 else n[-1] + 4], head), ranks=2)
+        parsed(table_with([*n, n[-1] * factor if factor > 1 else n[-1] + 4], head), ranks=2)
 
 
 def test_half_a_unit_of_the_last_digit_is_the_room_that_rounding_leaves():
@@ -337,15 +342,15 @@ def test_half_a_unit_of_the_last_digit_is_the_room_that_rounding_leaves():
         return table_with([]) + f"\n{n} 1 float sum 0 {cells} {cells}"
 
     for n in (1_050_000, 1_049_500, 950_500, 950_000):
-        assert read_text(row(n), ranks=2)[0].n == n
+        assert parsed(row(n), ranks=2)[0].n == n
     for n in (1_050_800, 949_200):
         with pytest.raises(ValueError, match="algbw is printed as 1.0, size over time is between"):
-            read_text(row(n), ranks=2)
+            parsed(row(n), ranks=2)
     for n in (1_000_490, 999_510):
-        assert read_text(row(n, "1000.", "1.000000"), ranks=2)[0].n == n
+        assert parsed(row(n, "1000.", "1.000000"), ranks=2)[0].n == n
     for n in (1_000_650, 999_350):
         with pytest.raises(ValueError, match="algbw is printed as 1.000000, size over time is between"):
-            read_text(row(n, "1000.", "1.000000"), ranks=2)
+            parsed(row(n, "1000.", "1.000000"), ranks=2)
 
 
 # Damage
@@ -391,7 +396,7 @@ def damaged(old, new, count=1):
 )  # fmt: skip
 def test_a_damaged_log_is_refused_with_its_line_and_the_reason(text, says):
     with pytest.raises(ValueError) as caught:
-        read_text(text)
+        parsed(text)
     assert str(caught.value).startswith(says)
 
 
@@ -416,7 +421,7 @@ OSU = text_of("osu_5_6_latency.txt")
 )  # fmt: skip
 def test_a_damaged_osu_log_is_refused_with_its_line_and_the_reason(text, says):
     with pytest.raises(ValueError) as caught:
-        read_text(text)
+        parsed(text)
     assert str(caught.value).startswith(says)
 
 
@@ -439,10 +444,10 @@ def test_a_damaged_file_of_ours_is_refused_with_its_line_and_the_reason(old, new
     text = OURS.read_text(encoding="utf-8")
     assert old in text
     with pytest.raises(ValueError) as caught:
-        read_text(text.replace(old, new, 1))
+        parsed(text.replace(old, new, 1))
     assert says in str(caught.value) and str(caught.value).startswith("line ")
     with pytest.raises(ValueError, match="and 171 rows; the file has others"):
-        read_text(text[: text.rindex("reduce,4194304")])
+        parsed(text[: text.rindex("reduce,4194304")])
 
 
 WHOLE = {
@@ -479,7 +484,7 @@ def test_no_single_damage_leads_to_fewer_rows_or_to_another_exception(data):
         new = {"drop": "", "change": data.draw(st.characters()), "insert": text[at] + data.draw(st.text(max_size=9))}
         text = text[:at] + new[kind] + text[at + 1 :]
     try:
-        found = read_text(text)
+        found = parsed(text)
     except ValueError as error:
         assert re.match(r"line \d+: .", str(error))
     else:
@@ -497,7 +502,7 @@ PIECES = [
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=30)), max_size=40), st.sampled_from([None, 8]))
 def test_any_text_is_read_or_refused(lines, ranks):
     try:
-        found = read_text("\n".join(lines), ranks=ranks, operation="all_reduce")
+        found = parsed("\n".join(lines), ranks=ranks, operation="all_reduce")
     except ValueError as error:
         assert re.match(r"line \d+: .", str(error))
     else:

@@ -33,7 +33,7 @@ QUICK = ["--largest", "4096", "--repeats", "3", "--seconds", "1"]
 def ranks(count, *arguments, program=("-m", "distlib.measure")):
     return subprocess.run(
         [MPIEXEC, "-n", str(count), sys.executable, *program, *map(str, arguments)],
-        capture_output=True, text=True, timeout=240, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True, encoding="utf-8", timeout=240, env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def test_four_ranks_measure_all_operations_and_their_file_is_read(tmp_path):
 def test_the_ring_gives_what_the_library_gives_and_sends_what_the_formula_says(count, tmp_path):
     program = tmp_path / "ring.py"
     program.write_text(
-        "import numpy as np\n"
+        encoding="utf-8", data="import numpy as np\n"
         "from distlib.measure import Mpi, ring_all_reduce, values\n"
         "world = Mpi()\n"
         "for length in (1, 2, 7, 12, 60, 1000):\n"
@@ -113,7 +113,7 @@ measure.main(sys.argv[1:])
 )
 def test_a_rank_that_fails_ends_the_run_and_leaves_no_file(what, says, tmp_path):
     program = tmp_path / "broken.py"
-    program.write_text(BROKEN.format(what=what))
+    program.write_text(BROKEN.format(what=what), encoding="utf-8")
     done = ranks(4, *QUICK, "--out", tmp_path / "times.csv", program=[str(program)])
     assert done.returncode != 0
     assert says in done.stderr + done.stdout
@@ -124,9 +124,9 @@ def test_a_rank_that_fails_ends_the_run_and_leaves_no_file(what, says, tmp_path)
 @pytest.mark.slow
 def test_a_file_is_never_written_over_and_one_rank_measures_nothing(tmp_path):
     out = tmp_path / "times.csv"
-    out.write_text("mine")
+    out.write_text("mine", encoding="utf-8")
     done = ranks(2, *QUICK, "--out", out)
-    assert done.returncode != 0 and f"{out} exists" in done.stderr and out.read_text() == "mine"
+    assert done.returncode != 0 and f"{out} exists" in done.stderr and out.read_text(encoding="utf-8") == "mine"
     done = ranks(1, *QUICK, "--out", tmp_path / "other.csv")
     assert done.returncode != 0 and "there is 1 rank: start it with mpiexec -n 4 or srun -n 4" in done.stderr
 
@@ -292,11 +292,11 @@ def test_torch_leaves_a_file_that_is_there_and_needs_a_folder(taken):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / ("taken.csv" if taken else "none/torch.csv")
         if taken:
-            out.write_text("mine")
+            out.write_text("mine", encoding="utf-8")
         raised, _ = with_fake_torch(2, [*SMALL, "--out", str(out)])
         assert all(isinstance(error, SystemExit) for error in raised)
         assert "exists, or its folder does not" in str(raised[0])
-        assert not taken or out.read_text() == "mine"
+        assert not taken or out.read_text(encoding="utf-8") == "mine"
 
 
 # Without either
@@ -423,11 +423,11 @@ def test_a_file_appears_whole_or_not_at_all():
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "a.csv"
         measure.write_new(out, "first")
-        assert out.read_text() == "first" and [path.name for path in out.parent.iterdir()] == ["a.csv"]
+        assert out.read_text(encoding="utf-8") == "first" and [path.name for path in out.parent.iterdir()] == ["a.csv"]
         with pytest.raises(SystemExit, match="cannot write .*a.csv .File exists.; what was measured is in"):
             measure.write_new(out, "second")
         kept = next(path for path in out.parent.iterdir() if path.name != "a.csv")
-        assert out.read_text() == "first" and kept.read_text() == "second"
+        assert out.read_text(encoding="utf-8") == "first" and kept.read_text(encoding="utf-8") == "second"
 
 
 def test_the_machine_is_described_without_its_name():
