@@ -6,6 +6,7 @@ together (a gang), except in `one_by_one`. A failure or a preemption ends an all
 lost, as in Principle 12, and the job waits again for the rest.
 """
 
+import bisect
 import heapq
 import itertools
 import math
@@ -485,12 +486,13 @@ class Simulation:
         while self.events and self.events[0][0] == self.now:
             _, kind, _, what = heapq.heappop(self.events)
             if kind == SUBMIT:
-                self.waiting.append(what)
+                bisect.insort(self.waiting, what, key=self.rank)
             elif kind == FAIL:
                 self.fail(what)
             elif what in self.active:
                 self.end(what, self.saves(self.active[what].job))
-        self.waiting.sort(key=self.rank)
+        if self.shares:
+            self.waiting.sort(key=self.rank)
 
     def rank(self, job: Job) -> tuple[float, float, int]:
         """The lowest is first in the queue."""
@@ -532,7 +534,7 @@ class Simulation:
             self.killed.add(job.name)
             self.rest[job.name] -= parts["work"]
             if self.rest[job.name] > 0:
-                self.waiting.append(job)
+                bisect.insort(self.waiting, job, key=self.rank)
             else:
                 del self.rest[job.name]
         past = Allocation(held.job, held.nodes, held.gpus, held.start, self.now, **parts)
@@ -577,7 +579,6 @@ class Simulation:
                 self.post(self.now + grace, END, key)
             else:
                 self.end(key, False)
-        self.waiting.sort(key=self.rank)
 
 
 def simulate(jobs: Sequence[Job], site: Site, policy: Policy, place: Place = packed, **how: Any) -> Result:
