@@ -587,6 +587,7 @@ def simulate(jobs: Sequence[Job], site: Site, policy: Policy, place: Place = pac
     `slowdown(job, nodes)` is the factor by which a placement stretches a job's work. The queue is ordered by priority,
     then, if there are `shares`, by `fair_share_factor` of the accounts' GPU-seconds, which halve every `half_life` s,
     then by submission. With `preempt`, the first job in the queue may end jobs of lower priority, the latest first.
+    (Not under `best_effort`, where others may take what a job in line was given, and be ended again, for ever.)
     `notice`: seconds between a signal and the kill, at a preemption and at a time limit; a job saves if its step and
     its write fit. Nodes fail with `mtbf` each, and are under `repair` afterwards. Killed jobs wait again; one whose
     time limit ends before anything is kept has timed out.
