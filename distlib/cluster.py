@@ -6,6 +6,7 @@ together (a gang), except in `one_by_one`. A failure or a preemption ends an all
 lost, as in Principle 12, and the job waits again for the rest.
 """
 
+import bisect
 import heapq
 import itertools
 import math
@@ -485,12 +486,13 @@ class Simulation:
         while self.events and self.events[0][0] == self.now:
             _, kind, _, what = heapq.heappop(self.events)
             if kind == SUBMIT:
-                self.waiting.append(what)
+                bisect.insort(self.waiting, what, key=self.rank)
             elif kind == FAIL:
                 self.fail(what)
             elif what in self.active:
                 self.end(what, self.saves(self.active[what].job))
-        self.waiting.sort(key=self.rank)
+        if self.shares:
+            self.waiting.sort(key=self.rank)
 
     def rank(self, job: Job) -> tuple[float, float, int]:
         """The lowest is first in the queue."""
@@ -532,7 +534,7 @@ class Simulation:
             self.killed.add(job.name)
             self.rest[job.name] -= parts["work"]
             if self.rest[job.name] > 0:
-                self.waiting.append(job)
+                bisect.insort(self.waiting, job, key=self.rank)
             else:
                 del self.rest[job.name]
         past = Allocation(held.job, held.nodes, held.gpus, held.start, self.now, **parts)
@@ -577,7 +579,6 @@ class Simulation:
                 self.post(self.now + grace, END, key)
             else:
                 self.end(key, False)
-        self.waiting.sort(key=self.rank)
 
 
 def simulate(jobs: Sequence[Job], site: Site, policy: Policy, place: Place = packed, **how: Any) -> Result:
@@ -586,6 +587,7 @@ def simulate(jobs: Sequence[Job], site: Site, policy: Policy, place: Place = pac
     `slowdown(job, nodes)` is the factor by which a placement stretches a job's work. The queue is ordered by priority,
     then, if there are `shares`, by `fair_share_factor` of the accounts' GPU-seconds, which halve every `half_life` s,
     then by submission. With `preempt`, the first job in the queue may end jobs of lower priority, the latest first.
+    (Not under `best_effort`, where others may take what a job in line was given, and be ended again, for ever.)
     `notice`: seconds between a signal and the kill, at a preemption and at a time limit; a job saves if its step and
     its write fit. Nodes fail with `mtbf` each, and are under `repair` afterwards. Killed jobs wait again; one whose
     time limit ends before anything is kept has timed out.

@@ -156,7 +156,7 @@ def check_conservation(jobs, policy, place, hazard, notice):
     assert result.goodput <= result.utilisation <= 1 + 1e-12
 
 
-STORMS = (WORKLOADS, st.sampled_from(POLICIES), st.sampled_from([packed, spread]),
+STORMS = (WORKLOADS, st.sampled_from(POLICIES[:3]), st.sampled_from([packed, spread]),
           st.sampled_from([math.inf, 150.0]), st.sampled_from([0.0, 2.0, 3.0, 10.0]))  # fmt: skip
 
 
