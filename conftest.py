@@ -68,6 +68,14 @@ class Stale(pytest.Item):
         return str(excinfo.value)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """With `--dist loadgroup` a file stays on one worker, for its fixtures; mutants need none and are dealt out."""
+    for item in items:
+        if item.path.name != "test_mutation.py":
+            item.add_marker(pytest.mark.xdist_group(item.path.as_posix()))
+
+
 def _no_skip(config, report, reason):
     if config.option.no_skip and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
