@@ -73,7 +73,6 @@ from distlib.sharded import (
 from distlib.transformer import (
     BLOOM,
     FULL,
-    GPT3,
     LLAMA3_405B,
     NONE,
     SELECTIVE,
@@ -84,6 +83,7 @@ from distlib.transformer import (
     layer_parameters,
 )
 from distlib.units import GB, GiB
+from models import GPT3
 
 # The layout: what can exist
 
