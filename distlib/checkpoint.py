@@ -40,12 +40,6 @@ def mtbf_from_fit(fit: Real) -> Real:
     return 1e9 * hour / fit
 
 
-@domain(mtbf=POSITIVE)
-def fit_from_mtbf(mtbf: Real) -> Real:
-    """FIT = 10⁹ h/MTBF."""
-    return 1e9 * hour / mtbf
-
-
 @domain(time=NONNEGATIVE, mtbf=POSITIVE)
 def survival(time: Real, mtbf: Real) -> Real:
     """P(no failure for t) = e^(−t/MTBF), failures exponential."""

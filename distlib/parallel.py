@@ -401,7 +401,7 @@ def context_hidden_tokens(rate: Real, beta: Real, heads: Real, kv_heads: Real) -
     """
     return 2 * rate / beta * kv_heads / heads
 
-# Pipeline parallel: the bubble, the activations held, the messages waited for (played in `distlib.schedules`)
+# Pipeline parallel: the bubble, the messages waited for (played in `distlib.schedules`; `in_flight` has what is held)
 
 
 @domain(stages=COUNT, microbatches=COUNT, virtual=COUNT)
@@ -414,25 +414,6 @@ def bubble_over_ideal(stages: Real, microbatches: Real, virtual: Real = 1) -> Re
 def bubble_of_total(stages: Real, microbatches: Real, virtual: Real = 1) -> Real:
     """(pp − 1)/(v·m + pp − 1): idle time of a pipeline over all its time."""
     return (stages - 1) / (virtual * microbatches + stages - 1)
-
-
-@domain(global_batch=COUNT, microbatch=COUNT, dp=COUNT)
-def microbatches_per_step(global_batch: Real, microbatch: Real, dp: Real) -> Real:
-    """m = global batch/(micro-batch · dp), all in sequences; raises unless it is whole."""
-    return check("global_batch / (microbatch · dp)", np.divide(global_batch, np.multiply(microbatch, dp)), COUNT)
-
-
-@domain(stages=COUNT, microbatches=COUNT, stage=whole(0))
-def one_f_one_b_held(stages: Real, microbatches: Real, stage: Real = 0) -> Real:
-    """min(m, pp − i): micro-batches of which stage i holds activations at the peak of 1F1B."""
-    return np.minimum(microbatches, check("stages − stage", np.subtract(stages, stage), COUNT))
-
-
-@domain(stages=COUNT, microbatches=COUNT, virtual=COUNT)
-def interleaved_held(stages: Real, microbatches: Real, virtual: Real) -> Real:
-    """min(m, pp + (pp − 1)/v): the same at the first stage of interleaved 1F1B; m a multiple of pp."""
-    check("microbatches / stages", np.divide(microbatches, stages), COUNT)
-    return np.minimum(microbatches, stages + (stages - 1) / virtual)
 
 
 @domain(stages=COUNT, microbatches=COUNT)

@@ -423,7 +423,6 @@ def context_runs() -> tuple[ContextRun, ...]:
     )  # fmt: skip
 
 
-
 # Step times with their layouts: `distlib/data/step_times.csv` has one row a run, `step_times_peers.csv` one a guess
 
 
@@ -499,7 +498,7 @@ def peer_step_times(peer: str, runs: StepTimes) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class LayoutSweep:
-    """BigScience's trials before BLOOM: GPTs of 176 to 206 billion parameters on 384 A100, one entry a layout.
+    """BigScience's trials before BLOOM: GPTs of 176 to 206 billion parameters on 384 A100, one entry a trial.
 
     Sequences of 2048 tokens, full recomputation, ZeRO-1, no flash attention; a single iteration each, so that a rate
     is good to some percent. From 28 February on a 32-bit sum of gradients was kept beside the 16-bit gradients.
@@ -518,7 +517,17 @@ class LayoutSweep:
 @cache
 def layout_sweep() -> LayoutSweep:
     """The trials whose layout is stated in full, from the day on which their FLOP counter was corrected."""
-    rows = _rows("layout_sweep.csv")
+    return _trials(ramp=False)
+
+
+@cache
+def batch_ramp() -> LayoutSweep:
+    """Trials of one layout at four global batches. How its 78 layers lie on 12 stages, the source does not say."""
+    return _trials(ramp=True)
+
+
+def _trials(ramp: bool) -> LayoutSweep:
+    rows = [row for row in _rows("layout_sweep.csv") if ramp == ((row["layers"], row["pp"]) == ("78", "12"))]
     shape = {name: _column(rows, name) for name in ("layers", "hidden", "heads")}
     sizes = {name: _column(rows, name) for name in ("dp", "tp", "pp", "micro_batch", "global_batch")}
     return LayoutSweep(
@@ -567,7 +576,6 @@ def published_memory() -> tuple[PublishedMemory, ...]:
     return tuple(found)
 
 
-
 # Pipeline schedules: `distlib/data/pipeline_passes.csv` has one row a setting, with the times of a micro-batch's passes
 # as its authors profiled them; `pipeline_schedules.csv` one row a setting and schedule
 
@@ -613,36 +621,6 @@ def pipeline_runs() -> tuple[PipelineRun, ...]:
             )
         )
     return tuple(found)
-
-
-@dataclass(frozen=True)
-class LayoutRun:
-    """One layout that BigScience tried before it trained BLOOM: one step, timed, on 384 A100."""
-
-    layers: int
-    hidden: int
-    heads: int
-    dp: int
-    tp: int
-    pp: int
-    microbatch: int  # sequences of 2048 tokens
-    global_batch: int
-    time: float  # s
-    rate: float  # FLOP/s of one accelerator as logged, full recomputation counted
-    source: str
-
-
-@cache
-def bloom_layouts() -> tuple[LayoutRun, ...]:
-    """Seven layouts of a 181B model, and one layout of a 182B model at four global batches."""
-    whole = ("layers", "hidden", "heads", "dp", "tp", "pp", "microbatch", "global_batch")
-    return tuple(
-        LayoutRun(
-            **{name: int(row[name]) for name in whole}, time=float(row["step_s"]), rate=float(row["tflops"]) * TFLOP,
-            source=row["source"],
-        )
-        for row in _rows("bloom_layouts.csv")
-    )  # fmt: skip
 
 
 # Expert parallelism: `distlib/data/expert_exchanges.csv` has one row a benchmarked dispatch or combine

@@ -205,12 +205,6 @@ class Fit:
         """ln 𝓛 − ln 𝓛(P, D) of the runs fitted."""
         return log_residuals(self.parameters, self.tokens, self.loss, self.surface)
 
-    @property
-    def agreement(self) -> float:
-        """The fraction of starts that ended within 0.1 % of the best objective."""
-        return float(np.mean(self.objectives <= 1.001 * self.objective))
-
-
 def huber(residual: Real, delta: float = HUBER_DELTA) -> Real:
     """c·(r − c/2) with c = r cut off at ±δ: r²/2 for |r| ≤ δ, δ(|r| − δ/2) beyond, straight for outliers."""
     cut = np.clip(residual, -delta, delta)

@@ -73,18 +73,6 @@ def strong_speedup(time: Real, *, baseline_time: Real) -> Real:
     return np.divide(baseline_time, time)
 
 
-@domain(time=POSITIVE, ranks=RANKS, baseline_time=POSITIVE, baseline_ranks=RANKS)
-def strong_efficiency(time: Real, ranks: Real, *, baseline_time: Real, baseline_ranks: Real) -> Real:
-    """N₀·T(N₀)/(N·T(N)): worker-seconds of one batch, the baseline's over these."""
-    return np.divide(baseline_ranks * baseline_time, ranks * time)
-
-
-@domain(time=POSITIVE, ranks=RANKS, baseline_time=POSITIVE, baseline_ranks=RANKS)
-def weak_speedup(time: Real, ranks: Real, *, baseline_time: Real, baseline_ranks: Real) -> Real:
-    """N·T(N₀)/(N₀·T(N)): samples a second over the baseline's, the batch growing with N."""
-    return np.divide(ranks * baseline_time, baseline_ranks * time)
-
-
 @domain(time=POSITIVE, baseline_time=POSITIVE)
 def weak_efficiency(time: Real, *, baseline_time: Real) -> Real:
     """T(N₀)/T(N): each worker has the same work at N as at N₀."""
@@ -129,29 +117,12 @@ def linear_best_ranks(compute: Real, growth: Real) -> Real:
     return np.maximum(1.0, np.sqrt(np.divide(compute, growth)))
 
 
-@domain(ranks=RANKS, compute=POSITIVE, fixed=NONNEGATIVE, growth=NONNEGATIVE)
-def logarithmic_time(ranks: Real, compute: Real, fixed: Real, growth: Real) -> Real:
-    """T = T_compute/N + f + g·log₂N: overhead that grows by g with each doubling, as a tree's start does."""
-    return compute / ranks + fixed + growth * np.log2(ranks)
-
-
-@domain(compute=POSITIVE, growth=POSITIVE)
-def logarithmic_best_ranks(compute: Real, growth: Real) -> Real:
-    """N* = max(1, T_compute·ln2/g): where `logarithmic_time` is least."""
-    return np.maximum(1.0, np.divide(compute, growth) * np.log(2))
-
-
-@domain(ranks=RANKS, compute=POSITIVE, fixed=NONNEGATIVE, growth=NONNEGATIVE)
-def hidden_time(ranks: Real, compute: Real, fixed: Real, growth: Real) -> Real:
-    """T = max(T_compute/N, f + g·N): the overhead of `linear_time`, as much of it hidden as the bound allows."""
-    return np.maximum(compute / ranks, fixed + growth * ranks)
-
-
 @domain(compute=POSITIVE, fixed=NONNEGATIVE, growth=NONNEGATIVE)
 def hidden_best_ranks(compute: Real, fixed: Real, growth: Real) -> Real:
-    """N* = max(1, 2·T_compute/(f + √(f² + 4g·T_compute))): where `hidden_time` is least and its two sides are equal.
+    """N* = max(1, 2·T_compute/(f + √(f² + 4g·T_compute))): where max(T_compute/N, f + g·N) is least.
 
-    Up to there everything can hide; beyond, computation hides instead. T_compute/f when g = 0.
+    That is `linear_time` with as much hidden as the bound allows. Up to there everything can hide; beyond,
+    computation hides instead. T_compute/f when g = 0.
     """
     check("fixed + growth", np.add(fixed, growth), POSITIVE)
     return np.maximum(1.0, 2 * compute / (fixed + np.sqrt(fixed**2 + 4 * growth * compute)))
@@ -176,25 +147,12 @@ def normal_wait(ranks: Real, deviation: Real) -> Real:
     return (deviation * np.sum(half * weights * beyond, axis=-1))[()]
 
 
-@domain(ranks=ABOVE_ONE, deviation=NONNEGATIVE)
-def normal_wait_limit(ranks: Real, deviation: Real) -> Real:
-    """T_sync → σ·(r − (ln ln N + ln 4π − 2γ)/(2r)), r = √(2 ln N), γ = 0.577…: `normal_wait` for many workers."""
-    r = np.sqrt(2 * np.log(ranks))
-    return deviation * (r - (np.log(np.log(ranks)) + np.log(4 * np.pi) - 2 * np.euler_gamma) / (2 * r))
-
-
 @domain(ranks=RANKS, mean=NONNEGATIVE)
 def exponential_wait(ranks: Real, mean: Real) -> Real:
     """T_sync = μ·(H_N − 1), H_N = 1 + 1/2 + … + 1/N: exponential delays of mean μ on top of a fixed time, in s."""
     from scipy.special import digamma
 
     return mean * (digamma(np.add(ranks, 1.0)) + np.euler_gamma - 1)
-
-
-@domain(ranks=RANKS, mean=NONNEGATIVE)
-def exponential_wait_limit(ranks: Real, mean: Real) -> Real:
-    """T_sync → μ·(ln N + γ − 1): `exponential_wait` for many workers."""
-    return mean * (np.log(ranks) + np.euler_gamma - 1)
 
 
 @domain(ranks=RANKS, mean=NONNEGATIVE, tail=ABOVE_ONE)
@@ -209,15 +167,6 @@ def pareto_wait(ranks: Real, mean: Real, tail: Real) -> Real:
     count = np.asarray(ranks, float)
     largest = np.exp(gammaln(count + 1) + gammaln(1 - part) - gammaln(count + 1 - part))
     return (mean * ((tail - 1) * largest - tail))[()]
-
-
-@domain(ranks=RANKS, mean=NONNEGATIVE, tail=ABOVE_ONE)
-def pareto_wait_limit(ranks: Real, mean: Real, tail: Real) -> Real:
-    """T_sync → μ·(a − 1)·(Γ(1 − 1/a)·N^(1/a) − a/(a − 1)): `pareto_wait` for many workers."""
-    from scipy.special import gamma
-
-    part = np.divide(1.0, tail)
-    return mean * ((tail - 1) * gamma(1 - part) * np.power(ranks, part) - tail)
 
 
 @domain(ranks=RANKS, share=NONNEGATIVE, slowdown=at_least(1))
@@ -268,18 +217,6 @@ def accumulated_time(micro: Real, comm: Real, accumulation: Real) -> Real:
     return accumulation * micro + comm
 
 
-@domain(micro=NONNEGATIVE, comm=NONNEGATIVE, accumulation=COUNT)
-def unaccumulated_time(micro: Real, comm: Real, accumulation: Real) -> Real:
-    """T = K·(T_micro + T_comm): the gradients are reduced at each of the K micro-steps, in s."""
-    return accumulation * (micro + comm)
-
-
-@domain(accumulation=COUNT)
-def comm_saved(accumulation: Real) -> Real:
-    """(K − 1)/K: the share of communication per sample that accumulation over K micro-steps saves."""
-    return (accumulation - 1) / accumulation
-
-
 @domain(one=POSITIVE, many=POSITIVE, accumulation=at_least(2))
 def comm_share_if_reduced_once(one: Real, many: Real, accumulation: Real) -> Real:
     """(K − T_K/T_1)/(K − 1): the share of communication in T_1, if the step of K micro-steps reduces once.
@@ -325,16 +262,6 @@ def fit_critical_batch(batch: Real, steps: Real) -> tuple[float, float]:
     return float(steps_min), float(samples_min / steps_min)
 
 
-@domain(critical=POSITIVE, samples_per_rank=POSITIVE, flat=POSITIVE, growth=POSITIVE)
-def target_best_ranks(critical: Real, samples_per_rank: Real, flat: Real, growth: Real) -> Real:
-    """N* = √(B_crit·t/(b·g)): the fastest way to a loss by weak scaling, b samples a worker and step.
-
-    Least of S(bN)·(t + g·N), steps times their time, where t (`flat`) is what a step takes apart from its growth. A
-    step gets no shorter by weak scaling, but fewer are needed, as long as B = bN is not far above B_crit.
-    """
-    return np.maximum(1.0, np.sqrt(np.divide(critical, samples_per_rank) * np.divide(flat, growth)))
-
-
 # What step times tell of the terms
 
 
@@ -349,7 +276,6 @@ class Term:
 WORK = Term("1/N", lambda ranks: 1 / ranks)
 FIXED = Term("constant", np.ones_like)
 DOUBLINGS = Term("log₂ N", np.log2)
-WORKERS = Term("N", lambda ranks: ranks)
 
 
 @dataclass(frozen=True, eq=False)

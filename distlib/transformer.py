@@ -231,17 +231,10 @@ def hfu(model: Transformer, seq: Real, tokens: Real, time: Real, ranks: Real, pe
 
 # Models of the book, as their papers and published configurations state them
 
-GPT3 = Transformer(layers=96, hidden=12288, vocab=50257, positions=2048, heads=96)  # Brown et al. (2020)
 BLOOM = Transformer(layers=70, hidden=14336, vocab=250880, norms=2, heads=112)  # tr11-176B-ml; vocabulary padded
-LLAMA3_8B = Transformer(
-    layers=32, hidden=4096, vocab=128256, heads=32, kv_heads=8, ffn=14336, gated=1, biases=0, tied=0, dropout=0
-)  # Grattafiori et al. (2024), as are the next two
-LLAMA3_70B = Transformer(
-    layers=80, hidden=8192, vocab=128256, heads=64, kv_heads=8, ffn=28672, gated=1, biases=0, tied=0, dropout=0
-)
 LLAMA3_405B = Transformer(
     layers=126, hidden=16384, vocab=128256, heads=128, kv_heads=8, ffn=53248, gated=1, biases=0, tied=0, dropout=0
-)
+)  # Grattafiori et al. (2024)
 MIXTRAL_8X7B = Transformer(
     layers=32, hidden=4096, vocab=32000, heads=32, kv_heads=8, ffn=14336, gated=1, biases=0, tied=0, dropout=0,
     experts=8, top_k=2,

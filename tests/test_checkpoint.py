@@ -28,7 +28,6 @@ from distlib.checkpoint import (
     expected_wall_clock,
     exponential_failures,
     first_order_overhead,
-    fit_from_mtbf,
     group_survival,
     implied_aggregate_bandwidth,
     longest_write,
@@ -113,7 +112,7 @@ def test_twenty_thousand_fit_are_50_000_hours_and_twenty_are_a_thousand_times_mo
     assert system_mtbf(mtbf_from_fit(20_000), 16384) / hour == pytest.approx(3.05, abs=0.005)
     assert mtbf_from_fit(20) / hour == pytest.approx(5e7)
     assert system_mtbf(mtbf_from_fit(20), 16384) / day == pytest.approx(127, abs=0.5)
-    assert fit_from_mtbf(mtbf_from_fit([7.0, 4000.0])) == pytest.approx([7, 4000], rel=1e-14)
+    assert 1e9 * hour / mtbf_from_fit([7.0, 4000.0]) == pytest.approx([7, 4000], rel=1e-14)
 
 
 def test_four_hours_for_each_of_10_000_parts_is_a_failure_every_1_44_s():  # C05

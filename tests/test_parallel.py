@@ -27,14 +27,11 @@ from distlib.parallel import (
     expert_nic_bytes,
     expert_nvlink_bytes,
     in_flight,
-    interleaved_held,
     key_value_bytes,
     layer_activations,
     layer_held,
     layout_at,
     mean_groups,
-    microbatches_per_step,
-    one_f_one_b_held,
     one_f_one_b_hops,
     peak_memory,
     pipeline_crossover,
@@ -76,7 +73,6 @@ from distlib.sharded import (
 from distlib.transformer import (
     BLOOM,
     FULL,
-    GPT3,
     LLAMA3_405B,
     NONE,
     SELECTIVE,
@@ -87,6 +83,7 @@ from distlib.transformer import (
     layer_parameters,
 )
 from distlib.units import GB, GiB
+from models import GPT3
 
 # The layout: what can exist
 
@@ -555,22 +552,15 @@ def test_weights_cannot_take_longer_than_the_idle_time_that_they_fill():
 
 
 def test_b19_micro_batches_of_a_ramp_of_the_batch_are_whole_and_their_bubbles_known():
-    m = microbatches_per_step([2048, 784, 784], [2, 2, 1], 8)
+    m = Layout(dp=8, micro_batch=[2, 2, 1], global_batch=[2048, 784, 784]).microbatches
     assert list(m) == [128, 49, 98]
     assert bubble_of_total(12, m) == pytest.approx([11 / 139, 11 / 60, 11 / 109])
-    with pytest.raises(ValueError, match=r"global_batch / \(microbatch · dp\) must be a whole number ≥ 1, got 12.25"):
-        microbatches_per_step(196, 2, 8)
+    with pytest.raises(ValueError, match=r"microbatches must be a whole number ≥ 1, got 12.25"):
+        bubble_of_total(12, Layout(dp=8, micro_batch=2, global_batch=196).microbatches)
 
 
-def test_held_activations_and_messages_at_their_edges():
-    assert list(one_f_one_b_held(4, [2, 9], [0, 1])) == [2, 3]
-    assert one_f_one_b_held(4, 9) == 4
-    assert interleaved_held(8, 24, [1, 3]) == pytest.approx([15, 8 + 7 / 3])
+def test_messages_waited_for_at_their_edges():
     assert list(one_f_one_b_hops([1, 8, 8], [5, 24, 25])) == [0, 54, 56]
-    with pytest.raises(ValueError, match="stages − stage must be a whole number ≥ 1, got 0"):
-        one_f_one_b_held(4, 9, 4)
-    with pytest.raises(ValueError, match="microbatches / stages must be a whole number ≥ 1"):
-        interleaved_held(8, 20, 2)
 
 
 def test_a_message_costs_zb_h1_four_hops_a_stage_as_long_as_the_weights_cover_two():

@@ -13,8 +13,9 @@ from distlib.hardware import Cluster, interconnect, node
 from distlib.parallel import Layout, bubble_of_total, peak_memory, possible
 from distlib.planner import layouts, pareto, plan
 from distlib.published import layout_sweep
-from distlib.transformer import FULL, LLAMA3_8B, LLAMA3_405B, NONE, Transformer
+from distlib.transformer import FULL, LLAMA3_405B, NONE, Transformer
 from distlib.units import GB
+from models import LLAMA3_8B
 
 SMALL = Transformer(layers=12, hidden=96, vocab=1000, heads=12, kv_heads=6, ffn=384)
 MIXED = Transformer(

@@ -15,14 +15,13 @@ from distlib.parallel import (
     expert_nic_bytes,
     expert_nvlink_bytes,
     mean_groups,
-    microbatches_per_step,
     peak_memory,
     possible,
     stage_memory,
     tensor_bytes,
 )
 from distlib.published import (
-    bloom_layouts,
+    batch_ramp,
     communication_reduction,
     communication_reductions,
     context_runs,
@@ -41,7 +40,7 @@ from distlib.published import (
 )
 from distlib.schedules import interleaved, one_f_one_b, zb_h1, zb_h2
 from distlib.schedules import play as play_pipeline
-from distlib.transformer import Transformer, hardware_flops, layer_parameters
+from distlib.transformer import hardware_flops, layer_parameters
 from distlib.units import GB, TFLOP, GiB, TiB, us
 
 ALL = sweeps()
@@ -347,6 +346,16 @@ def test_the_trial_with_the_smallest_bubble_is_the_slowest_of_its_five():  # B18
     assert trials.rate[five] / TFLOP == pytest.approx([141.27, 140.24, 138.22, 137.70, 109.11])
 
 
+def test_b19_steps_of_the_ramp_follow_the_bubble_from_the_largest_batch_alone():
+    ramp = batch_ramp()
+    m, step = ramp.layout.microbatches, ramp.step
+    assert list(m) == [32, 64, 96, 128] and np.all(ramp.layout.ranks == 384)
+    flops = hardware_flops(ramp.model, 2048, ramp.layout.global_batch * 2048)
+    assert flops / step / 384 / ramp.rate == pytest.approx(1, abs=1e-3)
+    predicted = step[-1] * (m + 11) / (m[-1] + 11)
+    assert predicted / step - 1 == pytest.approx([-0.0736, -0.0310, -0.0078, 0.0], abs=2e-4)
+
+
 def test_what_a_rank_s_memory_leaves_out_is_15_gib_in_the_trials_whatever_the_layout():
     trials = layout_sweep()
     ours = peak_memory(trials.model, trials.layout, 2048, trials.gradient)
@@ -427,35 +436,6 @@ def test_measured_throughput_falls_short_of_the_played_schedules_by_what_the_boo
     means = {name: round(float(np.mean(error)), 3) for name, error in errors.items()}
     assert means == {"1F1B": 0.063, "ZB-1p": 0.077, "1F1B-I": 0.13}
     assert all(error > 0 for row in errors.values() for error in row)
-
-
-# Layouts tried for BLOOM
-
-
-def test_b18_the_logged_rates_of_bloom_s_layouts_are_those_of_the_96_form():
-    for run in bloom_layouts():
-        model = Transformer(run.layers, run.hidden, 250880)
-        rate = hardware_flops(model, 2048, run.global_batch * 2048) / run.time / 384
-        assert rate == pytest.approx(run.rate, rel=2e-3)
-        assert run.dp * run.tp * run.pp == 384
-
-
-def test_b18_the_layout_with_the_smallest_bubble_is_the_slowest():
-    runs = [run for run in bloom_layouts() if run.layers == 72]
-    bubbles = [bubble_of_total(r.pp, microbatches_per_step(r.global_batch, r.microbatch, r.dp)) for r in runs]
-    smallest = int(np.argmin(bubbles))
-    assert runs[smallest].rate == min(run.rate for run in runs)
-    assert bubbles[smallest] == pytest.approx(1 / 85)
-    four = [b for b, r in zip(bubbles, runs, strict=True) if r.microbatch == 4]
-    assert four == pytest.approx([5 / 69, 7 / 91, 3 / 45, 11 / 139])
-
-
-def test_b19_steps_of_the_ramp_follow_the_bubble_from_the_largest_batch_alone():
-    runs = [run for run in bloom_layouts() if run.layers == 78]
-    m = np.array([microbatches_per_step(r.global_batch, r.microbatch, r.dp) for r in runs])
-    predicted = runs[-1].time * (m + 11) / (m[-1] + 11)
-    assert list(m) == [32, 64, 96, 128]
-    assert predicted / [r.time for r in runs] - 1 == pytest.approx([-0.0736, -0.0310, -0.0078, 0.0], abs=2e-4)
 
 
 # Expert parallelism (DeepEP)

@@ -345,7 +345,7 @@ def test_no_nearby_surface_fits_better():
 
 def test_most_starts_reach_the_best_objective_and_some_do_not():
     assert fitted().objectives[0] == pytest.approx(fitted().objective, rel=1e-9)
-    assert 0.5 < fitted().agreement < 1
+    assert 0.5 < np.mean(fitted().objectives <= 1.001 * fitted().objective) < 1
     assert fitted().objectives[-1] > 5 * fitted().objective
 
 
@@ -406,11 +406,6 @@ def test_the_condition_number_is_that_of_scaled_numerical_slopes():
     slopes = np.array([log_loss(*(at + step)) - log_loss(*(at - step)) for step in steps]).T
     expected = np.linalg.cond(slopes / np.sqrt((slopes**2).sum(axis=0)))
     assert scaling.condition_number(p, d, REFIT) == pytest.approx(expected, rel=1e-5)
-
-
-def test_an_end_counts_as_agreeing_within_a_thousandth():
-    found = scaling.Fit(REFIT, 1.0, np.array([1.0, 1.0005, 1.0015, 20.0]), 10.0, *RUNS.runs)
-    assert found.agreement == 0.5
 
 
 def test_a_fit_of_five_runs_passes_through_them():

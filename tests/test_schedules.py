@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from distlib import schedules
 from distlib.parallel import (
+    Layout,
     bubble_of_total,
     bubble_over_ideal,
-    interleaved_held,
-    one_f_one_b_held,
+    in_flight,
     one_f_one_b_hops,
     zero_bubble_time,
 )
@@ -139,7 +139,7 @@ def test_1f1b_waits_for_two_messages_a_micro_batch_and_gpipe_for_two_a_stage(sta
 def test_activations_held_are_those_published(stages, microbatches):
     i = np.arange(stages)
     assert peak_activations(gpipe(stages, microbatches)) == pytest.approx(microbatches)
-    held = one_f_one_b_held(stages, microbatches, i)
+    held = in_flight(Layout(pp=stages, global_batch=microbatches), i)
     assert peak_activations(one_f_one_b(stages, microbatches)) == pytest.approx(held)
     assert peak_activations(zb_h1(stages, microbatches)).max() == held[0]
 
@@ -155,8 +155,8 @@ def test_activations_of_the_split_schedules_are_those_of_qi_et_al_at_each_stage(
 
 @pytest.mark.parametrize("stages, microbatches, virtual", [(4, 4, 2), (4, 8, 2), (8, 24, 3), (1, 3, 2)])
 def test_activations_of_interleaved_chunks_exceed_those_of_1f1b_by_the_published_share(stages, microbatches, virtual):
-    held = interleaved_held(stages, microbatches, virtual)
-    assert peak_activations(interleaved(stages, microbatches, virtual)).max() == pytest.approx(held)
+    held = in_flight(Layout(pp=stages, virtual=virtual, global_batch=microbatches), np.arange(stages))
+    assert peak_activations(interleaved(stages, microbatches, virtual)) == pytest.approx(held)
 
 
 def test_what_a_backward_pass_frees_is_what_its_forward_pass_took():
