@@ -232,9 +232,12 @@ def hfu(model: Transformer, seq: Real, tokens: Real, time: Real, ranks: Real, pe
 # Models of the book, as their papers and published configurations state them
 
 BLOOM = Transformer(layers=70, hidden=14336, vocab=250880, norms=2, heads=112)  # tr11-176B-ml; vocabulary padded
+LLAMA3_70B = Transformer(
+    layers=80, hidden=8192, vocab=128256, heads=64, kv_heads=8, ffn=28672, gated=1, biases=0, tied=0, dropout=0
+)  # Grattafiori et al. (2024), as is the next
 LLAMA3_405B = Transformer(
     layers=126, hidden=16384, vocab=128256, heads=128, kv_heads=8, ffn=53248, gated=1, biases=0, tied=0, dropout=0
-)  # Grattafiori et al. (2024)
+)
 MIXTRAL_8X7B = Transformer(
     layers=32, hidden=4096, vocab=32000, heads=32, kv_heads=8, ffn=14336, gated=1, biases=0, tied=0, dropout=0,
     experts=8, top_k=2,

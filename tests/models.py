@@ -5,7 +5,4 @@ from distlib.transformer import Transformer
 GPT3 = Transformer(layers=96, hidden=12288, vocab=50257, positions=2048, heads=96)  # Brown et al. (2020)
 LLAMA3_8B = Transformer(
     layers=32, hidden=4096, vocab=128256, heads=32, kv_heads=8, ffn=14336, gated=1, biases=0, tied=0, dropout=0
-)  # Grattafiori et al. (2024), as is the next
-LLAMA3_70B = Transformer(
-    layers=80, hidden=8192, vocab=128256, heads=64, kv_heads=8, ffn=28672, gated=1, biases=0, tied=0, dropout=0
-)
+)  # Grattafiori et al. (2024)

@@ -8,6 +8,7 @@ from distlib.hardware import accelerator
 from distlib.transformer import (
     BLOOM,
     FULL,
+    LLAMA3_70B,
     LLAMA3_405B,
     MIXTRAL_8X7B,
     NONE,
@@ -15,7 +16,7 @@ from distlib.transformer import (
     Transformer,
 )
 from distlib.units import TFLOP, day
-from models import GPT3, LLAMA3_8B, LLAMA3_70B
+from models import GPT3, LLAMA3_8B
 
 BATCH = 2048 * 2048  # tokens an iteration
 
