@@ -97,7 +97,11 @@ class Function:
 
     @property
     def probe(self) -> Callable[[Parameters], str]:
-        return lambda p: f"_graded({self.name}, {self.cases(p)!r})"
+        def call(p: Parameters) -> str:
+            plain = [[value.item() if hasattr(value, "item") else value for value in case] for case in self.cases(p)]
+            return f"_graded({self.name}, {plain!r})"
+
+        return call
 
     def expected(self, p: Parameters) -> list[float]:
         return [float(self.right(*case)) for case in self.cases(p)]
