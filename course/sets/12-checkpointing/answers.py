@@ -67,8 +67,9 @@ TASKS = (
                 "def best_interval(write, mtbf, restart):\n    return (write * mtbf) ** 0.5\n"
             ),
             "the time of the write is no useful work": (
-                "from distlib.checkpoint import exact_interval as e\n"
-                "def best_interval(write, mtbf, restart):\n    return e(write, mtbf) + write\n"
+                "from math import exp\nfrom scipy.special import lambertw\n"
+                "def best_interval(write, mtbf, restart):\n"
+                "    return mtbf * (1 + lambertw(-exp(-1 - write / mtbf)).real) + write\n"
             ),
         },
         shortcut=(
