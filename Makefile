@@ -62,7 +62,7 @@ wheel: .venv/.ok  ## build the package distlib, wheel and sdist, in dist
 	@$(BIN)/uv build --quiet --python $(BIN)/python --out-dir dist
 	@ls dist/*.whl dist/*.tar.gz
 
-bench: .venv/.ok  ## time the import of distlib and each chapter's cells
+bench: .venv/.ok  ## time the import of distlib, the planner and each chapter's cells
 	@$(BIN)/python tests/bench.py
 
 clean:  ## remove what was built, not .venv

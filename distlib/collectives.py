@@ -9,11 +9,12 @@ how much. A pipelined algorithm also takes `chunks`, the number of pieces k. A t
 node), the links `intra` (between GPUs of a node) and `inter` (one NIC), and `rails` (NICs a node).
 
 **Assumed everywhere.** Links are full duplex: a rank sends and receives at once, each at β. No two ranks share a wire,
-save where GPUs share a rail. Ranks move in rounds. A rank opens the messages of a round together, so it pays the
-largest α among them once, and their bytes share its port, so they pay n/β each; with one message a round (all but the
-double tree, the flat ring on several rails and NVLS) this is the one-ported model of the literature. A round ends when
-its slowest rank is done. Adding up arrays costs no time. Each formula is exact for the algorithm as `distlib.play`
-plays it, where n divides into the pieces that the algorithm cuts.
+save where GPUs share a rail or an uplink. Ranks move in rounds. A rank opens the messages of a round together, so it
+pays the largest α among them once, and their bytes share its port, so they pay n/β each; with one message a round (all
+but the double tree, the flat ring on several rails and NVLS) this is the one-ported model of the literature. On direct
+wires (`line_…`, `torus_…`) there is no switch, and a rank has a port of β for each neighbour. A round ends when its
+slowest rank is done. Adding up arrays costs no time. Each formula is exact for the algorithm as `distlib.play` plays
+it, where n divides into the pieces that the algorithm cuts.
 
 Sources: Thakur, Rabenseifner & Gropp (2005) and Chan et al. (2007) for rings, trees, halving and doubling; Patarasuk &
 Yuan (2009) for the bandwidth bound of the all-reduce and the ring that meets it; Sanders, Speck & Träff (2009) for the
@@ -266,6 +267,73 @@ def double_tree_all_reduce_chunks(n: Real, ranks: Real, link: Link) -> Real:
     return _nearest_count(best_chunk_count(n, np.maximum(double_tree_depth(ranks), 1), link))
 
 
+# --- direct wires: no switch, each rank has a wire to each of its neighbours ----------------------------------------
+
+
+@domain(n=NONNEGATIVE, ranks=COUNT)
+def line_all_gather(n: Real, ranks: Real, link: Link) -> Real:
+    """T = (N−1)(α + n/(Nβ)): ranks in a line, ends not joined, each passes on blocks both ways at once. Any N.
+
+    An end has one wire, through which N − 1 blocks must come: no all-gather on a line is faster in bytes.
+    """
+    return (ranks - 1) * transfer_time(n / ranks, link)
+
+
+@domain(n=NONNEGATIVE, ranks=COUNT)
+def line_all_gather_bytes(n: Real, ranks: Real) -> Real:
+    """(N−1)n/N, the mean: each of N blocks crosses N − 1 wires."""
+    return (ranks - 1) * n / ranks
+
+
+@domain(n=NONNEGATIVE, ranks=COUNT)
+def line_all_gather_busiest_bytes(n: Real, ranks: Real) -> Real:
+    """(N+1)n/N: a rank between others sends its own block twice and every other once (n/2 for N = 2, 0 for N = 1)."""
+    return (ranks + np.where(ranks > 2, 1, -1)) * n / ranks
+
+
+@domain(n=NONNEGATIVE, ranks=COUNT)
+def line_all_reduce(n: Real, ranks: Real, link: Link) -> Real:
+    """T = 2(N−1)(α + n/(Nβ)): the line's all-gather run backwards, with sums, then forwards. Any N."""
+    return 2 * line_all_gather(n, ranks, link)
+
+
+@domain(n=NONNEGATIVE, ranks=COUNT)
+def line_all_reduce_bytes(n: Real, ranks: Real) -> Real:
+    """2(N−1)n/N, the mean."""
+    return 2 * (ranks - 1) * n / ranks
+
+
+@domain(n=NONNEGATIVE, ranks=COUNT)
+def line_all_reduce_busiest_bytes(n: Real, ranks: Real) -> Real:
+    """2n: between others, (N−1)n/N on the way in and (N+1)n/N on the way out (n for N = 2, 0 for N = 1)."""
+    return np.minimum(ranks - 1, 2) * n
+
+
+@domain(n=NONNEGATIVE, ranks=COUNT, axes=COUNT)
+def torus_all_reduce(n: Real, ranks: Real, link: Link, axes: Real) -> Real:
+    """T = 2·axes(side−1)α + 2(N−1)n/(N·wires·β), N = side^axes, wires = 2·axes (axes for side = 2).
+
+    The array is cut into one part an axis and direction. Each part is reduce-scattered by rings along its own axis,
+    what is left along the next, and so on, then all-gathered back, so that all wires are busy, both ways, all the time.
+    axes = 1 is the bidirectional ring: two rings, one each way round, with half of the array each. β is of one wire.
+    """
+    side = _side(ranks, axes)
+    wires = axes * np.clip(side - 1, 1, 2)
+    return 2 * axes * (side - 1) * link.alpha + torus_all_reduce_bytes(n, ranks) / (wires * link.beta)
+
+
+@domain(n=NONNEGATIVE, ranks=COUNT)
+def torus_all_reduce_bytes(n: Real, ranks: Real) -> Real:
+    """2(N−1)n/N, every rank alike, over all its wires."""
+    return 2 * (ranks - 1) * n / ranks
+
+
+def _side(ranks: Real, axes: Real) -> Real:
+    """The axes-th root of N: refused unless whole."""
+    root = np.power(ranks, 1 / axes)
+    return check("ranks ** (1 / axes)", np.where(np.rint(root) ** axes == ranks, np.rint(root), root), COUNT)
+
+
 # --- reduction inside the switch: bounds, not predictions ----------------------------------------------------------
 
 
@@ -409,6 +477,23 @@ def hierarchical_all_to_all_bytes(n: Real, ranks: Real, gpus: Real) -> LevelByte
     across and (gpus−1)n/N inside.
     """
     return LevelBytes(pairwise_all_to_all_bytes(n, gpus), pairwise_all_to_all_bytes(n, _nodes(ranks, gpus)))
+
+
+@domain(n=NONNEGATIVE, ranks=COUNT, gpus=COUNT, rails=COUNT)
+def oversubscribed_all_to_all(n: Real, ranks: Real, gpus: Real, link: Link, rails: Real) -> Real:
+    """T = (N−1)α + o(N−o)n/(Nβ), o = gpus/rails: pairwise on a fat tree, `gpus` ranks a leaf switch, `rails` uplinks.
+
+    o ranks share an uplink, in the order of ranks. Round t takes min(t, o, N−t) messages through the fullest one. o is
+    the oversubscription. With one leaf nothing climbs: `pairwise_all_to_all`.
+    """
+    shared = np.where(_nodes(ranks, gpus) > 1, check("gpus / rails", gpus / rails, COUNT), 1)
+    return (ranks - 1) * link.alpha + shared * (ranks - shared) * n / (ranks * link.beta)
+
+
+@domain(n=NONNEGATIVE, ranks=COUNT, gpus=COUNT)
+def oversubscribed_all_to_all_bytes(n: Real, ranks: Real, gpus: Real) -> LevelBytes:
+    """(gpus−1)n/N below the leaf switch and (N−gpus)n/N through its uplinks, every rank alike."""
+    return LevelBytes((gpus - 1) * n / ranks, off_node_share(ranks, gpus) * n)
 
 
 @domain(ranks=COUNT, gpus=COUNT)

@@ -11,7 +11,7 @@ and counts rounds, bytes and α–β time on the way:
 node-mates share. Both are full duplex. The messages of a round start together: a rank pays the largest α among those
 that it sends or receives, then the time that its fuller port takes for the round's bytes, in the fuller direction. The
 round lasts as long as its slowest rank. `gpus` in an algorithm of one level says how many ranks make a node, for the
-count of bytes alone: all, if left out.
+count of bytes alone: all, if left out. On direct wires (`line_…`, `torus_…`) a rank has a port for each neighbour.
 
 **Uneven division.** Where the array does not divide into the pieces that an algorithm cuts, pieces differ by one
 element; none is padded. All ranks together send what the formula says, and the time lies between the formula at n and
@@ -20,6 +20,7 @@ the formula at n rounded up to what divides. An all-to-all needs an even divisio
 At the end the backward pass of a data-parallel step is played as a timeline, the oracle of `distlib.step`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
@@ -375,6 +376,73 @@ def double_tree_all_reduce(arrays: Sequence[np.ndarray], link: Link, chunks: int
     return _play(memory, _backwards(broadcast) + broadcast, _one_level(ranks, gpus, link), full=full)
 
 
+# --- direct wires: a line of any N, a torus of N = side^axes -------------------------------------------------------
+
+
+def _play_on_wires(memory: np.ndarray, schedule: Sequence[Round], link: Link) -> Played:
+    """Play `schedule` on wires to neighbours: a round lasts as long as its fullest wire, in the fuller direction."""
+    start, time, sent = memory.copy(), 0.0, np.zeros(len(memory))
+    for messages in schedule:
+        wires: Counter[tuple[int, int]] = Counter()
+        for m in messages:
+            wires[m.source, m.to] += memory[m.source, m.take].nbytes
+            sent[m.source] += memory[m.source, m.take].nbytes
+        time += transfer_time(max(wires.values()), link)
+        _deliver(messages, memory)
+    return Played(tuple(memory.copy()), len(schedule), time, sent, np.zeros(len(memory)), start, tuple(schedule))
+
+
+def _line_all_gather(pieces: Sequence[slice]) -> list[Round]:
+    """In round t each rank sends to its right what came from t places left of it, and to its left likewise."""
+    ranks = len(pieces)
+    return [
+        [_send(r, r + 1, pieces[r - t]) for r in range(t, ranks - 1)]
+        + [_send(r, r - 1, pieces[r + t]) for r in range(1, ranks - t)]
+        for t in range(ranks - 1)
+    ]
+
+
+def line_all_gather(arrays: Sequence[np.ndarray], link: Link) -> Played:
+    """From one shard a rank, each rank of a line ends with all, in the order of ranks. N − 1 rounds."""
+    memory, pieces = _to_gather(arrays)
+    return _play_on_wires(memory, _line_all_gather(pieces), link)
+
+
+def line_all_reduce(arrays: Sequence[np.ndarray], link: Link) -> Played:
+    """Each rank of a line ends with the sum. 2(N − 1) rounds."""
+    memory = _memory(arrays)
+    ranks, size = memory.shape
+    gather = _line_all_gather(_pieces(0, size, ranks))
+    return _play_on_wires(memory, _backwards(gather) + gather, link)
+
+
+def _torus_all_reduce(grid: np.ndarray, axes: Sequence[int], part: slice) -> list[Round]:
+    """Rings along the first axis reduce-scatter the part, the other axes all-reduce the pieces, rings all-gather."""
+    if not axes:
+        return []
+    side = grid.shape[axes[0]]
+    pieces = _pieces(part.start, part.stop, side)
+    rings = np.moveaxis(grid, axes[0], -1).reshape(-1, side).tolist()
+    planes = zip(np.split(grid, side, axes[0]), pieces, strict=True)
+    return [
+        *_side_by_side([_ring_reduce_scatter(ring, pieces) for ring in rings]),
+        *_side_by_side([_torus_all_reduce(plane, axes[1:], piece) for plane, piece in planes]),
+        *_side_by_side([_ring_all_gather(ring, pieces) for ring in rings]),
+    ]
+
+
+def torus_all_reduce(arrays: Sequence[np.ndarray], link: Link, axes: int) -> Played:
+    """Each rank ends with the sum: a part an axis and direction, each around all axes. 2·axes(side − 1) rounds."""
+    memory = _memory(arrays)
+    ranks, size = memory.shape
+    axes = _one("axes", axes)
+    side = _one("ranks ** (1 / axes)", next((x for x in range(1, ranks + 1) if x**axes == ranks), ranks ** (1 / axes)))
+    grid = np.arange(ranks).reshape((side,) * axes)
+    ways = [(way, [*range(axis, axes), *range(axis)]) for axis in range(axes) for way in (grid, np.flip(grid))]
+    parts = zip(ways, _pieces(0, size, 2 * axes), strict=True)
+    return _play_on_wires(memory, _side_by_side([_torus_all_reduce(*way, part) for way, part in parts]), link)
+
+
 # --- reduction in the switch: any N --------------------------------------------------------------------------------
 
 
@@ -458,14 +526,23 @@ def _to_exchange(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return rows
 
 
-def pairwise_all_to_all(arrays: Sequence[np.ndarray], link: Link, gpus: int | None = None) -> Played:
-    """Rank r ends with piece r of every rank's array, in the order of ranks. N − 1 rounds; any N."""
-    rows = _to_exchange(arrays)
+def _pairwise(rows: np.ndarray, wires: _Wires) -> Played:
     ranks, size = rows.shape
     pieces = np.arange(size).reshape(ranks, -1)
     memory = np.hstack([rows, rows])  # sent | received, where one's own piece is in place
-    schedule = _exchange(range(ranks), pieces, size + pieces)
-    return _play(memory, schedule, _one_level(ranks, gpus, link), [slice(size, None)] * ranks)
+    return _play(memory, _exchange(range(ranks), pieces, size + pieces), wires, [slice(size, None)] * ranks)
+
+
+def pairwise_all_to_all(arrays: Sequence[np.ndarray], link: Link, gpus: int | None = None) -> Played:
+    """Rank r ends with piece r of every rank's array, in the order of ranks. N − 1 rounds; any N."""
+    rows = _to_exchange(arrays)
+    return _pairwise(rows, _one_level(len(rows), gpus, link))
+
+
+def oversubscribed_all_to_all(arrays: Sequence[np.ndarray], gpus: int, link: Link, rails: int) -> Played:
+    """The same on a fat tree: `gpus` ranks have a leaf switch with `rails` uplinks, which gpus/rails of them share."""
+    rows = _to_exchange(arrays)
+    return _pairwise(rows, _two_levels(len(rows), gpus, link, link, rails))
 
 
 def hierarchical_all_to_all(arrays: Sequence[np.ndarray], gpus: int, intra: Link, inter: Link, rails: int) -> Played:

@@ -9,7 +9,7 @@ computed from the printed bandwidth, and the sweep says `derived`.
 
 import csv
 import difflib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from distlib.parallel import Layout
 from distlib.scaling import LossSurface
-from distlib.units import GB, TB, day, hour, us
+from distlib.transformer import FULL, Transformer
+from distlib.units import GB, TB, TFLOP, GiB, day, hour, us
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,3 +352,215 @@ def strong_scaling(system: str, batch: int) -> StrongScaling:
         known = ", ".join(f"{s} {b}" for s, b in found)
         raise ValueError(f"system and batch must be one of {known}; got {system!r}, {batch!r}")
     return found[system, batch]
+
+
+# Data and context parallelism: published throughput
+
+
+@dataclass(frozen=True)
+class ShardedRun:
+    """A model trained with all of its states sharded (ZeRO-3), no other parallelism, bf16."""
+
+    model: str
+    parameters: int
+    layers: int
+    accelerator: str
+    seq: int
+    gpus: int
+    micro_batch: int  # sequences of one rank
+    accumulation: int
+    rate: float  # tokens/s, of one GPU
+    source: str
+
+    @property
+    def time(self) -> float:
+        """Of one micro-batch, in s: its tokens over the rate."""
+        return self.micro_batch * self.seq / self.rate
+
+
+def sharded_runs() -> tuple[ShardedRun, ...]:
+    """One node of eight GPUs, then more, model after model."""
+    names = ("parameters", "layers", "seq", "gpus", "micro_batch", "accumulation")
+    return tuple(
+        ShardedRun(
+            model=row["model"], accelerator=row["accelerator"], rate=float(row["tokens_per_s_gpu"]),
+            source=row["source"], **{name: int(row[name]) for name in names},
+        )
+        for row in _rows("fsdp_runs.csv")
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ContextRun:
+    """Training on long sequences, FP8; the layout is that of the run with context parallelism."""
+
+    model: str
+    accelerator: str
+    seq: int
+    gpus: int
+    batch: int  # sequences, of all ranks
+    tp: int
+    pp: int
+    dp: int
+    cp: int
+    rate: float  # model FLOP/s of one GPU
+    rate_without_cp: float | None  # the best found with cp = 1, layout unstated; None: nothing fits
+    anomaly: str  # empty, or what does not add up
+    source: str
+
+
+def context_runs() -> tuple[ContextRun, ...]:
+    """Every published run; those of the B200 print sizes whose product is not the number of GPUs, and say so."""
+    names = ("seq", "gpus", "batch", "tp", "pp", "dp", "cp")
+    return tuple(
+        ContextRun(
+            model=row["model"], accelerator=row["accelerator"], rate=float(row["tflops"]) * TFLOP,
+            rate_without_cp=float(row["tflops_without_cp"]) * TFLOP if row["tflops_without_cp"] else None,
+            anomaly=row["anomaly"], source=row["source"], **{name: int(row[name]) for name in names},
+        )
+        for row in _rows("context_parallel.csv")
+    )  # fmt: skip
+
+
+
+# Step times with their layouts: `distlib/data/step_times.csv` has one row a run, `step_times_peers.csv` one a guess
+
+
+@dataclass(frozen=True, eq=False)
+class StepTimes:
+    """Published step times of whole trainings: arrays over the rows, also in the fields of `model` and `layout`."""
+
+    id: np.ndarray
+    table: np.ndarray
+    family: np.ndarray  # models that are much alike: what a fit leaves out together
+    accelerator: np.ndarray
+    model: Transformer
+    layout: Layout
+    seq: np.ndarray
+    gradient: np.ndarray  # bytes of a gradient that is reduced: 2 in fp16 (2021), 4 where sums are kept in 32 bits
+    time: np.ndarray  # s
+    step_from: np.ndarray  # as printed, or from which printed rate
+    assumed: np.ndarray  # fields of the layout that the source does not state; empty where it states all
+    source: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    def where(self, rows: np.ndarray) -> "StepTimes":
+        """The chosen rows, by mask or index."""
+
+        def pick(record: Any) -> Any:
+            arrays = {k: v[rows] for k, v in vars(record).items() if isinstance(v, np.ndarray)}
+            return replace(record, **arrays)
+
+        return replace(pick(self), model=pick(self.model), layout=pick(self.layout))
+
+    def of(self, *tables: str) -> "StepTimes":
+        """The rows of those tables; ValueError lists them all where one is unknown."""
+        known = dict.fromkeys(self.table)
+        if unknown := [name for name in tables if name not in known]:
+            raise ValueError(f"table must be one of {', '.join(known)}; got {', '.join(unknown)}")
+        return self.where(np.isin(self.table, tables))
+
+
+@cache
+def step_times() -> StepTimes:
+    """Every row."""
+    rows = _rows("step_times.csv")
+
+    def record(kind: Any) -> Any:
+        names = [field.name for field in fields(kind) if field.name in rows[0]]
+        return kind(**{name: _column(rows, name) for name in names})
+
+    texts = ("id", "table", "family", "accelerator", "step_from", "assumed", "source")
+    return StepTimes(
+        model=record(Transformer), layout=record(Layout), seq=_column(rows, "seq"),
+        gradient=_column(rows, "gradient"), time=_column(rows, "step_s"),
+        **{name: np.array([row[name] for row in rows]) for name in texts},
+    )  # fmt: skip
+
+
+def peer_step_times(peer: str, runs: StepTimes) -> np.ndarray:
+    """What calculon, mlsysim or llm-analysis predicts for those rows, in s; nan where it cannot express one.
+
+    Run with their own recommended settings, untuned: calculon caa4b11 (it has no flash attention; such rows are given
+    to it without recomputation), mlsysim 0.3.0, llm_analysis 0.2.2.
+    """
+    rows = _rows("step_times_peers.csv")
+    if peer not in {row["peer"] for row in rows}:
+        raise ValueError(f"peer must be one of {', '.join(dict.fromkeys(row['peer'] for row in rows))}; got {peer!r}")
+    found = {row["id"]: float(row["step_s"]) for row in rows if row["peer"] == peer}
+    return np.array([found.get(id, np.nan) for id in runs.id])
+
+
+# Layouts: a sweep of them, and what a rank's memory holds (practice/planning)
+
+
+@dataclass(frozen=True, eq=False)
+class LayoutSweep:
+    """BigScience's trials before BLOOM: GPTs of 176 to 206 billion parameters on 384 A100, one entry a layout.
+
+    Sequences of 2048 tokens, full recomputation, ZeRO-1, no flash attention; a single iteration each, so that a rate
+    is good to some percent. From 28 February on a 32-bit sum of gradients was kept beside the 16-bit gradients.
+    """
+
+    source: str
+    line: np.ndarray  # of the source
+    model: Transformer
+    layout: Layout
+    step: np.ndarray  # s
+    rate: np.ndarray  # hardware FLOP/s of one GPU, as logged
+    gradient: np.ndarray  # bytes a gradient takes
+    memory: np.ndarray  # byte, all that is taken on a GPU (printed as GB, from nvidia-smi: GiB); nan where not printed
+
+
+@cache
+def layout_sweep() -> LayoutSweep:
+    """The trials whose layout is stated in full, from the day on which their FLOP counter was corrected."""
+    rows = _rows("layout_sweep.csv")
+    shape = {name: _column(rows, name) for name in ("layers", "hidden", "heads")}
+    sizes = {name: _column(rows, name) for name in ("dp", "tp", "pp", "micro_batch", "global_batch")}
+    return LayoutSweep(
+        source=rows[0]["source"], line=_column(rows, "line"), gradient=_column(rows, "gradient"),
+        model=Transformer(**shape, vocab=250880, positions=2048, norms=2),
+        layout=Layout(**sizes, recompute=FULL, zero=1, flash=0),
+        step=_column(rows, "step_s"), rate=_column(rows, "tflops", TFLOP), memory=_column(rows, "memory_gib", GiB),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PublishedMemory:
+    """What the fullest rank holds: "states" (weights, gradients, optimiser), "activations" or all at its "peak", in
+    bytes; or the "share" of its activations in those without recomputation and sequence parallelism."""
+
+    study: str
+    name: str
+    model: Transformer
+    layout: Layout
+    seq: int
+    quantity: str
+    value: float
+    kind: str
+    source: str
+
+
+@cache
+def published_memory() -> tuple[PublishedMemory, ...]:
+    """Figures 1 and 7 of Korthikanti et al. (2022), which their authors computed, and what Qi et al. (2024) measured.
+
+    The latter do not state vocabulary, precision of gradients or attention: supposed are 50,304 words, 32-bit sums of
+    gradients and a score matrix that is stored.
+    """
+    found = []
+    for row in _rows("memory.csv"):
+        words = ("study", "model", "quantity", "value", "unit", "kind", "source")
+        number = {name: int(value) for name, value in row.items() if name not in words}
+        seq, unit = number.pop("seq"), {"GiB": GiB, "percent": 0.01}[row["unit"]]
+        shape = {name: number.pop(name) for name in ("layers", "hidden", "heads", "vocab")}
+        found.append(
+            PublishedMemory(
+                row["study"], row["model"], Transformer(**shape, positions=seq), Layout(**number, flash=0), seq,
+                row["quantity"], float(row["value"]) * unit, row["kind"], row["source"],
+            )
+        )  # fmt: skip
+    return tuple(found)

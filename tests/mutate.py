@@ -26,7 +26,7 @@ settings.register_profile("mutate", deadline=None, derandomize=True, phases=[Pha
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 #: The tests of a module, if not test_<module> alone.
-TESTS = {"collectives": ["test_collectives", "test_play"]}
+TESTS = {"collectives": ["test_collectives", "test_play"], "estimate": ["test_estimate", "test_published_steps"]}
 #: Lines (and changes, where not all) that no test can notice, by what they hold and why.
 IMMATERIAL = [
     ("lambda a, b: [", "", "where the search for a fit starts; it ends at the same constants"),
@@ -41,6 +41,11 @@ IMMATERIAL = [
     ("half = (np.sqrt(2 * np.log(count)) + 9) / 2", "9 →", "likewise"),
     ("x = half * (nodes + 1)", "Add →", "the integrand is even"),
     ("np.linalg.norm(design, axis=0)", "0 →", "an axis"),
+    ("MASKED = -1e30", "1e+30", "any score so low that its exponential is 0"),
+    ("drawn | {name: 1 + drawn[name]", "Add", "the sign of a random draw"),
+    ("for array in arrays], Link(0.0, 1.0))", "", "a link, where bytes alone are counted"),
+    ("least_squares(logs, start, bounds=(1e-2, 1)", "", "bounds and end of a search"),
+    ("wide, moved = tokens * model.ffn, 0.0", "0.0", "some hundredths of a byte"),
 ]
 SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Gt: ast.LtE, ast.LtE: ast.Gt}
 NAMES = {"minimum": "maximum", "maximum": "minimum", "ceil": "floor", "floor": "ceil"}

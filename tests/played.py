@@ -24,6 +24,10 @@ def takes(name, parameter):
     return parameter in inspect.signature(getattr(play, name)).parameters
 
 
+def links_of(name):
+    return (INTRA, INTER) if takes(name, "intra") else (LINK,)
+
+
 def operation(name):
     return next(each for each in OPERATIONS if name.endswith(each))
 
@@ -44,9 +48,13 @@ def settings(name):
             for gpus in range(1, ranks + 1) if ranks < 64 else (8,):
                 for rails in range(1, gpus + 1):
                     if ranks % gpus == gpus % rails == 0:
-                        yield ranks, (gpus, INTRA, INTER, rails)
-                        if ranks < 9:
+                        yield ranks, (gpus, *links_of(name), rails)
+                        if ranks < 9 and takes(name, "intra"):
                             yield ranks, (gpus, SLOW_INTRA, FAST_INTER, rails)
+        elif takes(name, "axes"):
+            for axes in range(1, 7):
+                if round(ranks ** (1 / axes)) ** axes == ranks:
+                    yield ranks, (LINK, axes)
         else:
             yield ranks, (LINK,)
 

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
+MODULES = [
+    "alphabeta", "checkpoint", "collectives", "estimate", "overhead", "parallel", "planner", "sgd", "sharded",
+    "step", "transformer",
+]  # fmt: skip
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["alphabeta", "collectives", "checkpoint", "step", "overhead", "parallel", "sgd"])
+@pytest.mark.parametrize("module", MODULES)
 def test_no_constant_or_sign_can_change_unnoticed(module):
     script = Path(__file__).with_name("mutate.py")
     utf8 = os.environ | {"PYTHONUTF8": "1"}

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distlib.checkpoint import exponential_failures, simulate, simulate_two_level
-from distlib.collectives import ring_all_gather_bytes, ring_all_reduce_bytes, ring_reduce_scatter_bytes
 from distlib.overhead import (
     BETWEEN_STEPS,
     COMMUNICATION,
@@ -183,14 +182,6 @@ def test_the_run_s_mfu_is_model_flops_over_peak_and_wall_clock(split, kernel):
 
 
 # Laws of a step
-
-
-def test_zero_sends_once_or_one_and_a_half_times_what_data_parallelism_sends():  # B16
-    n, ranks = 2 * 7.5e9, 64
-    plain = ring_all_reduce_bytes(n, ranks)
-    gather, scatter = ring_all_gather_bytes(n, ranks), ring_reduce_scatter_bytes(n, ranks)
-    assert (scatter + gather) / plain == pytest.approx(1)
-    assert (scatter + 2 * gather) / plain == pytest.approx(1.5)
 
 
 def test_a_batch_of_the_critical_size_needs_twice_the_least_data():

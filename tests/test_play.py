@@ -14,12 +14,11 @@ from distlib.alphabeta import Link, exposed_time, transfer_time
 from distlib.collectives import LevelBytes
 from played import (
     ALGORITHMS,
-    INTER,
-    INTRA,
     LINK,
     RANKS,
     arrays,
     divisible,
+    links_of,
     needs_power_of_two,
     operation,
     played,
@@ -31,6 +30,12 @@ ITEM = 8  # bytes of an element
 ONE_LEVEL = [name for name in ALGORITHMS if not takes(name, "rails")]
 TWO_LEVELS = [name for name in ALGORITHMS if takes(name, "rails")]
 IN_SWITCH = ["in_network_all_reduce", "nvls_all_reduce"]
+ON_WIRES = [name for name in ALGORITHMS if name.startswith(("line", "torus"))]
+
+
+def counts(name, count):
+    """The argument after the link, if there is one."""
+    return (count,) if takes(name, "chunks") or takes(name, "axes") else ()
 
 
 def array_size(name, ranks, size):
@@ -92,8 +97,8 @@ def test_the_formula_with_no_bytes_counts_the_rounds(name):
 
 @pytest.mark.parametrize("name", TWO_LEVELS)
 def test_the_formula_with_no_bytes_counts_the_rounds_of_both_levels(name):
-    for ranks, (gpus, _, _, rails), _, result in every(name):
-        assert result.rounds == formula(name, 0, ranks, (gpus, Link(1, 1), Link(1, 1), rails)), (ranks, gpus)
+    for ranks, (gpus, *links, rails), _, result in every(name):
+        assert result.rounds == formula(name, 0, ranks, (gpus, *[Link(1, 1) for _ in links], rails)), (ranks, gpus)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -149,12 +154,32 @@ def test_every_formula_of_an_algorithm_has_been_played_and_every_play_has_its_fo
 # The shape of the algorithms
 
 
-@pytest.mark.parametrize("name", [name for name in ONE_LEVEL if name not in ["double_tree_all_reduce", *IN_SWITCH]])
+@pytest.mark.parametrize("name", sorted({*ONE_LEVEL} - {"double_tree_all_reduce", *IN_SWITCH, *ON_WIRES}))
 def test_a_rank_sends_and_receives_at_most_one_message_a_round(name):
     for _, _, _, result in every(name):
         for messages in result.schedule:
             assert max(Counter(m.source for m in messages).values()) == 1
             assert max(Counter(m.to for m in messages).values()) == 1
+
+
+@pytest.mark.parametrize("name", ON_WIRES)
+def test_on_direct_wires_only_neighbours_talk_and_a_wire_carries_one_message_a_round_each_way(name):
+    for ranks, (_, *axes), _, result in every(name):
+        side = round(ranks ** (1 / sum(axes))) if axes else ranks
+        places = np.array(np.unravel_index(range(ranks), (side,) * sum(axes or [1]))).T
+        for messages in result.schedule:
+            assert max(Counter((m.source, m.to) for m in messages).values()) == (2 if axes and side == 2 else 1)
+            for m in messages:
+                steps = np.abs(places[m.source] - places[m.to])
+                assert np.minimum(steps, side - steps).sum() == 1 if axes else steps.sum() == 1
+
+
+@pytest.mark.parametrize(("ranks", "axes"), [(3, 1), (16, 1), (9, 2), (16, 2), (64, 3)])
+def test_a_torus_keeps_every_wire_busy_in_every_round(ranks, axes):
+    result = played("torus_all_reduce", ranks, (LINK, axes), 2 * ranks * axes)
+    for messages in result.schedule:
+        assert len({(m.source, m.to) for m in messages}) == 2 * axes * ranks
+        assert len({m.take.stop - m.take.start for m in messages}) == 1
 
 
 def test_in_a_double_tree_a_rank_sends_and_receives_at_most_two_messages_a_round():
@@ -208,7 +233,7 @@ def test_holdings_tell_whose_data_a_rank_has_summed():
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_playing_leaves_the_arrays_alone_and_its_record_cannot_be_set(name):
-    ranks, rest = 4, (2, INTRA, INTER, 2) if name in TWO_LEVELS else (LINK, 2) if takes(name, "chunks") else (LINK,)
+    ranks, rest = 4, (2, *links_of(name), 2) if name in TWO_LEVELS else (LINK, *counts(name, 2))
     mine, untouched = arrays(ranks, 16), arrays(ranks, 16)
     result = getattr(play, name)(mine, *rest)
     for held in result.results:
@@ -230,9 +255,11 @@ def test_uneven_pieces_still_give_the_right_results_in_a_time_between_two_formul
     if name in TWO_LEVELS:
         gpus = data.draw(st.sampled_from([g for g in range(1, ranks + 1) if ranks % g == 0]))
         rails = data.draw(st.sampled_from([r for r in range(1, gpus + 1) if gpus % r == 0]))
-        arguments = (gpus, INTRA, INTER, rails)
+        arguments = (gpus, *links_of(name), rails)
     else:
-        arguments = (LINK, data.draw(st.integers(1, 9))) if takes(name, "chunks") else (LINK,)
+        roots = [x for x in range(1, 5) if round(ranks ** (1 / x)) ** x == ranks]
+        count = data.draw(st.sampled_from(roots) if takes(name, "axes") else st.integers(1, 9))
+        arguments = (LINK, *counts(name, count))
     mine = arrays(ranks, size)
     result = getattr(play, name)(mine, *arguments)
     assert_results(name, result.results, mine)
@@ -254,7 +281,7 @@ def test_uneven_pieces_still_give_the_right_results_in_a_time_between_two_formul
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("bad", [[], None, 3, "ab", [[1.0, 2.0], [1.0]], [[[1.0]]], [["a"]], [[True]], [[None]], [1.0]])
 def test_arrays_that_are_not_one_row_of_numbers_a_rank_are_refused(name, bad):
-    rest = (1, INTRA, INTER, 1) if name in TWO_LEVELS else (LINK, 1) if takes(name, "chunks") else (LINK,)
+    rest = (1, *links_of(name), 1) if name in TWO_LEVELS else (LINK, *counts(name, 1))
     with pytest.raises(ValueError, match="^arrays must be one array of numbers a rank"):
         getattr(play, name)(bad, *rest)
 
@@ -265,14 +292,15 @@ def test_a_bad_count_is_refused_by_name(name, bad):
     mine, call = arrays(4, 8), getattr(play, name)
     if name in TWO_LEVELS:
         with pytest.raises(ValueError, match=r"^gpus must be .*whole number"):
-            call(mine, bad, INTRA, INTER, 1)
+            call(mine, bad, *links_of(name), 1)
         with pytest.raises(ValueError, match=r"^rails must be .*whole number"):
-            call(mine, 2, INTRA, INTER, bad)
-    if takes(name, "chunks"):
-        with pytest.raises(ValueError, match=r"^chunks must be .*whole number"):
-            call(mine, LINK, bad)
+            call(mine, 2, *links_of(name), bad)
+    for count in ("chunks", "axes"):
+        if takes(name, count):
+            with pytest.raises(ValueError, match=rf"^{count} must be .*whole number"):
+                call(mine, LINK, bad)
     if name in ONE_LEVEL and takes(name, "gpus") and bad is not None:
-        rest = (LINK, 1) if takes(name, "chunks") else (LINK,)
+        rest = (LINK, *counts(name, 1))
         with pytest.raises(ValueError, match=r"^gpus must be .*whole number"):
             call(mine, *rest, gpus=bad)
 
@@ -287,14 +315,21 @@ def test_ranks_that_are_no_power_of_two_are_refused_by_name(name, ranks):
 @pytest.mark.parametrize("name", TWO_LEVELS)
 def test_nodes_and_rails_that_do_not_divide_are_refused_by_name(name):
     with pytest.raises(ValueError, match=r"^ranks / gpus must be a whole number ≥ 1, got 1.5"):
-        getattr(play, name)(arrays(6, 12), 4, INTRA, INTER, 1)
+        getattr(play, name)(arrays(6, 12), 4, *links_of(name), 1)
     with pytest.raises(ValueError, match=r"^gpus / rails must be a whole number ≥ 1, got 1.5"):
-        getattr(play, name)(arrays(6, 12), 3, INTRA, INTER, 2)
+        getattr(play, name)(arrays(6, 12), 3, *links_of(name), 2)
+
+
+@pytest.mark.parametrize(("ranks", "axes"), [(8, 2), (6, 2), (9, 3), (2, 2)])
+def test_ranks_that_are_no_power_of_their_axes_are_refused_by_name(ranks, axes):
+    for call in (play.torus_all_reduce, lambda rows, link, axes: collectives.torus_all_reduce(1, ranks, link, axes)):
+        with pytest.raises(ValueError, match=r"^ranks \*\* \(1 / axes\) must be a whole number ≥ 1, got [12]\.[0-9]"):
+            call(arrays(ranks, 12), LINK, axes)
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if operation(name) == "all_to_all"])
 def test_an_all_to_all_that_does_not_divide_is_refused(name):
-    rest = (1, INTRA, INTER, 1) if name in TWO_LEVELS else (LINK,)
+    rest = (1, *links_of(name), 1) if name in TWO_LEVELS else (LINK,)
     with pytest.raises(ValueError, match="^arrays must have a multiple of 4 .* elements, got 6"):
         getattr(play, name)(arrays(4, 6), *rest)
 
