@@ -26,6 +26,8 @@ COLOUR = {
     "nvlink": GREEN, "infiniband": BLUE, "roce": SKY, "efa": AMBER, "pcie": PURPLE, "ethernet": GREY,
     # the terms of a step, and what fault tolerance adds
     "compute": GREEN, "comm": BLUE, "sync": AMBER, "overlap": SKY, "checkpoint": PURPLE, "lost": VERMILLION,
+    # the passes of a pipeline
+    "forward": SKY, "backward": BLUE, "weight": GREEN,
 }  # fmt: skip
 
 _RECORD = "application/papermill.record/"

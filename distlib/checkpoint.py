@@ -344,6 +344,97 @@ def two_level_overhead(
     return tries * (1 / ((1 - coverage) * rate) + np.expm1(rate * far_restart) / rate) / (every * interval) - 1
 
 
+# Found out: who is slow, and how soon that is known.
+
+
+def robust_scores(times: Real) -> Real:
+    """(t − median)/(1.4826·MAD), over the last axis: how many standard deviations a rank's time lies above its peers'.
+
+    `times` of one step in s, a rank an element of the last axis. Median and MAD (median distance from the median) do
+    not feel a few bad ranks; 1.4826 makes the MAD the standard deviation of a normal law.
+    """
+    apart = times - np.median(times, axis=-1, keepdims=True)
+    return apart / (1.4826 * np.median(np.abs(apart), axis=-1, keepdims=True))
+
+
+@domain(drift=NONNEGATIVE)
+def cusum(scores: Real, drift: Real) -> Real:
+    """Sₜ = max(0, Sₜ₋₁ + zₜ − drift), along the first axis: evidence, added up, that a rank is slower than its peers.
+
+    A sum beyond a limit is an alarm. Half the smallest slowness that matters is the drift that finds it soonest.
+    """
+    now, sums = 0.0, []
+    for score in scores:
+        now = np.maximum(0.0, now + score - drift)
+        sums.append(now)
+    return np.array(sums)
+
+
+@domain(limit=POSITIVE, drift=POSITIVE, shift=NONNEGATIVE)
+def cusum_run_length(limit: Real, drift: Real, shift: Real = 0.0) -> Real:
+    """(e^(−2Δb) + 2Δb − 1)/(2Δ²), Δ = shift − drift, b = limit + 1.166: mean steps until one rank's `cusum` > limit.
+
+    For normal scores of deviation 1 and mean `shift`, starting from 0: with shift 0 the steps to a false alarm, with
+    that of a slow rank the delay of detection. Siegmund's approximation, within a tenth; at Δ = 0 it is b².
+    """
+    delta, b = shift - drift, limit + 1.166
+    safe = np.where(delta == 0, b, delta)
+    return np.where(delta == 0, b**2, (np.exp(-2 * safe * b) + 2 * safe * b - 1) / (2 * safe**2))[()]
+
+
+@domain(lead=NONNEGATIVE, step=POSITIVE, write=NONNEGATIVE)
+def saved_in_time(lead: Real, step: Real, write: Real) -> Real:
+    """(lead − T_write)/T_step, from 0 to 1: P(a warning leaves time to end the step and write).
+
+    The warning comes `lead` s before the end, at any moment of a step alike. It is 1 from lead = T_step + T_write on.
+    """
+    return np.clip((lead - write) / step, 0.0, 1.0)
+
+
+# Kept ready: spares, fewer replicas, two of each, and the log of a stage.
+
+
+@domain(spares=whole(0), time=NONNEGATIVE, mtbf=POSITIVE)
+def spares_suffice(spares: Real, time: Real, mtbf: Real) -> Real:
+    """Σₖ e^(−x)·xᵏ/k!, k = 0 … spares, x = t/MTBF: P(at most `spares` nodes fail in t).
+
+    With the time of a repair for t it is the share of time in which a spare is ready, nodes returning when repaired
+    (Poisson, whatever the law of the repair time). `mtbf` is the system's, in s.
+    """
+    from scipy.special import pdtr
+
+    return pdtr(spares, np.divide(time, mtbf))
+
+
+@domain(stall=NONNEGATIVE, rebuild=NONNEGATIVE, replicas=COUNT)
+def elastic_restart(stall: Real, rebuild: Real, replicas: Real) -> Real:
+    """R = T_stall + T_rebuild/dp: what a failure costs where it stops all replicas for a stall, and one for the rest.
+
+    In s of the whole job. Exact for exponential failures: a replica works unless any failed in the last T_stall, or
+    itself in the T_rebuild before, so goodput is e^(−R/MTBF), as with `best_goodput` of writes that cost nothing.
+    """
+    return stall + rebuild / replicas
+
+
+@domain(part_mtbf=POSITIVE, pairs=COUNT, repair=POSITIVE)
+def paired_mtbf(part_mtbf: Real, pairs: Real, repair: Real) -> Real:
+    """MTBF = MTBF_part·(3 + MTBF_part/T_repair)/(2·pairs): every rank twice, the job stops when a pair is down.
+
+    Exact for one pair with exponential repair; for many while T_repair ≪ MTBF_part. In s.
+    """
+    return part_mtbf * (3 + part_mtbf / repair) / (2 * pairs)
+
+
+@domain(done=whole(0), in_flight=whole(0), forward=NONNEGATIVE, backward=NONNEGATIVE)
+def stage_replay_time(done: Real, in_flight: Real, forward: Real, backward: Real) -> Real:
+    """done·(T_f + T_b) + in_flight·T_f: a lost pipeline stage computed again alone from its neighbours' logs, in s.
+
+    `done` micro-batches had passed it both ways in this step (their gradients are lost), `in_flight` forwards only
+    (their activations are lost).
+    """
+    return done * (forward + backward) + in_flight * forward
+
+
 # Size and money.
 
 

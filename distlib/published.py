@@ -20,7 +20,7 @@ import numpy as np
 from distlib.parallel import Layout
 from distlib.scaling import LossSurface
 from distlib.transformer import FULL, Transformer
-from distlib.units import GB, TB, TFLOP, GiB, day, hour, us
+from distlib.units import GB, TB, TFLOP, GiB, day, hour, ms, us
 
 
 @dataclass(frozen=True, eq=False)
@@ -564,3 +564,120 @@ def published_memory() -> tuple[PublishedMemory, ...]:
             )
         )  # fmt: skip
     return tuple(found)
+
+
+
+# Pipeline schedules: `distlib/data/pipeline_passes.csv` has one row a setting, with the times of a micro-batch's passes
+# as its authors profiled them; `pipeline_schedules.csv` one row a setting and schedule
+
+
+@dataclass(frozen=True)
+class PipelineRun:
+    """One schedule of one setting of Qi et al. (2024): what was profiled, computed from that by them, and measured."""
+
+    model: str
+    schedule: str  # ZB-1p and ZB-2p are found by search, within the activations of 1F1B and twice as many
+    stages: int
+    microbatches: int
+    microbatch: int  # sequences
+    virtual: int  # chunks a stage of 1F1B-I: one layer each
+    forward: float  # s, a micro-batch in a stage; profiled in the run of ZB-2p, as are the next three
+    of_input: float  # s, the input's part of the backward pass
+    weight: float  # s, the weights' part
+    hop: float  # s, a message to the next stage
+    bubble: float | None  # of the total; computed by the authors from the four times
+    throughput: float | None  # sequences/s of one accelerator; measured
+    memory: float | None  # byte, the peak; measured
+    source: str
+
+
+@cache
+def pipeline_runs() -> tuple[PipelineRun, ...]:
+    """Every published schedule whose pass times are published too."""
+    found = []
+    passes = {(row["model"], row["microbatches"]): row for row in _rows("pipeline_passes.csv")}
+    for row in _rows("pipeline_schedules.csv"):
+        setting = passes[row["model"], row["microbatches"]]
+        printed = [float(row[name]) if row[name] else None for name in ("bubble", "samples_per_gpu_s", "memory_GB")]
+        bubble, throughput, memory = printed
+        times = [float(setting[f"{name}_ms"]) * ms for name in ("forward", "input", "weight", "hop")]
+        forward, of_input, weight, hop = times
+        found.append(
+            PipelineRun(
+                model=row["model"], schedule=row["schedule"], stages=int(setting["stages"]),
+                microbatches=int(row["microbatches"]), microbatch=int(setting["microbatch"]),
+                virtual=(int(setting["layers"]) + 2) // int(setting["stages"]),  # first and last have a layer less
+                forward=forward, of_input=of_input, weight=weight, hop=hop, bubble=bubble, throughput=throughput,
+                memory=memory and memory * GB, source=row["source"],
+            )
+        )
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class LayoutRun:
+    """One layout that BigScience tried before it trained BLOOM: one step, timed, on 384 A100."""
+
+    layers: int
+    hidden: int
+    heads: int
+    dp: int
+    tp: int
+    pp: int
+    microbatch: int  # sequences of 2048 tokens
+    global_batch: int
+    time: float  # s
+    rate: float  # FLOP/s of one accelerator as logged, full recomputation counted
+    source: str
+
+
+@cache
+def bloom_layouts() -> tuple[LayoutRun, ...]:
+    """Seven layouts of a 181B model, and one layout of a 182B model at four global batches."""
+    whole = ("layers", "hidden", "heads", "dp", "tp", "pp", "microbatch", "global_batch")
+    return tuple(
+        LayoutRun(
+            **{name: int(row[name]) for name in whole}, time=float(row["step_s"]), rate=float(row["tflops"]) * TFLOP,
+            source=row["source"],
+        )
+        for row in _rows("bloom_layouts.csv")
+    )  # fmt: skip
+
+
+# Expert parallelism: `distlib/data/expert_exchanges.csv` has one row a benchmarked dispatch or combine
+
+
+@dataclass(frozen=True)
+class ExpertExchange:
+    """One benchmark of DeepEP, of a dispatch or a combine: nodes of 8 GPUs with a NIC of 400 Gb/s each."""
+
+    system: str
+    mode: str  # normal: a token once to each node and on from there; low-latency: once for each of its experts
+    operation: str  # dispatch or combine
+    accelerator: str  # H800, or an architecture: SM90 is Hopper, SM100 Blackwell
+    nodes: int
+    gpus: int  # of a node
+    tokens: int  # of a rank
+    hidden: int
+    topk: int
+    token_bytes: int  # one token with its scales, in 8 bits to the experts and in 16 back
+    latency: float | None  # s
+    bandwidth: float  # byte/s, as printed
+    counted: str  # a token for each node it goes to, its own too (nic), for each rank (nvlink), or each expert (all)
+    sms: int | None  # processors that the kernel used
+    source: str
+
+
+@cache
+def expert_exchanges() -> tuple[ExpertExchange, ...]:
+    """Every published dispatch and combine."""
+    whole = ("nodes", "gpus", "tokens", "hidden", "topk", "token_bytes")
+    return tuple(
+        ExpertExchange(
+            **{name: int(row[name]) for name in whole},  # type: ignore[arg-type]
+            latency=float(row["latency_us"]) * us if row["latency_us"] else None,
+            bandwidth=float(row["bandwidth_GBps"]) * GB, sms=int(row["sms"]) if row["sms"] else None,
+            **{name: row[name] for name in ("system", "mode", "operation", "accelerator", "counted", "source")},  # type: ignore[arg-type]
+        )
+        for row in _rows("expert_exchanges.csv")
+    )  # fmt: skip

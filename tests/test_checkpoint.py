@@ -20,7 +20,10 @@ from distlib.checkpoint import (
     burst_failures,
     checkpoint_bytes,
     combined_mtbf,
+    cusum,
+    cusum_run_length,
     daly_interval,
+    elastic_restart,
     exact_interval,
     expected_wall_clock,
     exponential_failures,
@@ -35,11 +38,16 @@ from distlib.checkpoint import (
     mtbf_from_fit,
     mtbf_from_log,
     overhead,
+    paired_mtbf,
     regret,
     renewal_goodput,
+    robust_scores,
+    saved_in_time,
     segment_time,
     simulate,
     simulate_two_level,
+    spares_suffice,
+    stage_replay_time,
     survival,
     system_mtbf,
     two_level_intervals,
@@ -503,6 +511,155 @@ def test_the_two_level_law_is_the_mean_of_simulated_jobs(every, coverage, near_r
     low, high = mean_interval(runs.wall_clock)
     exact = two_level_overhead(*costs, 360.0, coverage, near_restart, far_restart)
     assert low < 1200 * (1 + exact) < high
+
+
+# Found out.
+
+
+def test_robust_scores_are_deviations_of_a_normal_law_and_bad_ranks_do_not_move_them():
+    z = norm.ppf((np.arange(2001) + 0.5) / 2001)
+    assert robust_scores(3.0 + 0.2 * z) == pytest.approx(z, rel=1e-3, abs=1e-6)
+    slow = 3.0 + 0.2 * z
+    slow[-40:] = 1e6
+    assert robust_scores(slow)[:-40] == pytest.approx(z[:-40], rel=0.05, abs=0.05)
+    assert robust_scores(np.array([slow, 7 * slow]))[1] == pytest.approx(robust_scores(slow))
+
+
+def test_the_cusum_is_the_largest_sum_of_late_scores_or_nothing():
+    scores = np.random.default_rng(3).standard_normal((40, 3)) + [0.0, 0.5, 1.0]
+    for step, sums in enumerate(cusum(scores, 0.4)):
+        tails = np.cumsum(scores[step::-1] - 0.4, axis=0)
+        assert sums == pytest.approx(np.maximum(0, tails.max(axis=0)))
+
+
+@pytest.mark.parametrize("limit, drift, shift", [(4.0, 0.5, 0.0), (4.0, 0.5, 0.5), (5.0, 0.5, 1.0), (6.0, 1.0, 3.0)])
+def test_the_run_length_is_the_mean_of_played_alarms(limit, drift, shift):
+    rng, runs = np.random.default_rng(7), np.zeros(3000)
+    sums, watching = np.zeros(3000), np.ones(3000, bool)
+    while watching.any():
+        runs[watching] += 1
+        sums[watching] = np.maximum(0, sums[watching] + rng.standard_normal(watching.sum()) + shift - drift)
+        watching &= sums <= limit
+    assert cusum_run_length(limit, drift, shift) == pytest.approx(np.mean(runs), rel=0.1)
+
+
+def test_the_run_length_has_siegmunds_constant_and_its_limits():
+    overshoot = 2 * 1.4603545088 / np.sqrt(2 * np.pi)  # −2·ζ(1/2)/√(2π)
+    assert np.sqrt(cusum_run_length(0.01, 0.7, 0.7)) == pytest.approx(0.01 + overshoot, rel=2e-3)
+    around = cusum_run_length(4.0, 0.7, [0.7 - 1e-4, 0.7, 0.7 + 1e-4])
+    assert around == pytest.approx(around[1], rel=1e-3)
+    assert cusum_run_length(50.0, 0.5, 2.0) == pytest.approx((50 + overshoot) / 1.5, rel=0.02)  # the drift alone
+    assert cusum_run_length(4.0, 0.5) == cusum_run_length(4.0, 0.5, 0.0)
+    assert cusum_run_length(np.ones((3, 1)), np.ones(4), 0.5).shape == (3, 4)
+
+
+def test_a_warning_of_90_s_loses_a_checkpoint_that_takes_a_step_of_105_s_and_a_write_of_40():  # C09
+    step, write, rng = 105.22, 40.0, np.random.default_rng(9)
+    assert saved_in_time(step + write, step, write) == 1  # 145 s
+    assert saved_in_time(step + write - 1, step, write) < 1
+    left = step * rng.random(100_000)  # of the step in which the warning comes
+    for lead in (30.0, 90.0, 120.0, 145.3, 600.0):
+        low, high = mean_interval((left + write <= lead).astype(float))
+        assert low <= saved_in_time(lead, step, write) <= high
+    assert saved_in_time(90.0, step, write) == pytest.approx(0.475, abs=5e-4)
+    assert saved_in_time([30.0, 40.0], step, write).tolist() == [0, 0]
+
+
+# Kept ready.
+
+
+def test_spares_suffice_as_often_as_few_enough_nodes_fail():
+    fails = np.random.default_rng(4).poisson(3.0, 200_000)
+    for spares in range(7):
+        low, high = mean_interval((fails <= spares).astype(float))
+        assert low < spares_suffice(spares, 30.0, 10.0) < high
+    assert spares_suffice(0, 5.0, 10.0) == pytest.approx(survival(5.0, 10.0))
+    assert spares_suffice(np.arange(3), 2.0, 1.0) == pytest.approx(poisson.cdf(np.arange(3), 2.0))
+
+
+@pytest.mark.parametrize("shape", [0.5, 1.0, 4.0])
+def test_with_repair_the_nodes_away_are_poisson_whatever_the_repair_takes(shape):
+    rng = np.random.default_rng(6)
+    failed = np.cumsum(rng.exponential(10.0, 100_000))
+    back = failed + 25.0 * rng.gamma(shape, 1 / shape, failed.size)
+    seen = rng.uniform(1000, failed[-1], 4000)
+    away = np.searchsorted(failed, seen) - np.searchsorted(np.sort(back), seen)
+    for spares in (0, 2, 5):
+        low, high = mean_interval((away <= spares).astype(float))
+        assert low - 0.01 < spares_suffice(spares, 25.0, 10.0) < high + 0.01
+
+
+@pytest.mark.parametrize("stall, rebuild, replicas", [(3.0, 10.0, 12), (0.0, 20.0, 4), (5.0, 0.0, 3), (2.0, 9.0, 1)])
+def test_an_elastic_job_loses_the_stall_and_a_share_of_the_rebuilding(stall, rebuild, replicas):
+    rng, mtbf = np.random.default_rng(8), 18.0
+    failed = np.cumsum(rng.exponential(mtbf, 400_000))
+    whose = rng.integers(replicas, size=failed.size)
+    seen = rng.uniform(100, failed[-1], 40_000)
+
+    def since(times):
+        last = np.searchsorted(times, seen) - 1
+        return np.where(last >= 0, seen - times[np.maximum(last, 0)], np.inf)
+
+    works = (since(failed) > stall) & (since(failed[whose == 0]) > stall + rebuild)  # of replica 0, all alike
+    low, high = mean_interval(works.astype(float))
+    assert low < np.exp(-elastic_restart(stall, rebuild, replicas) / mtbf) < high
+    assert best_goodput(1e-12, mtbf, elastic_restart(stall, rebuild, replicas)) == pytest.approx(
+        np.exp(-(stall + rebuild / replicas) / mtbf), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("repair", [0.05, 1.0, 7.0])
+def test_a_pair_lasts_as_its_markov_chain_says(repair):
+    part = 3.0
+    rates = np.array([[-2 / part, 2 / part], [1 / repair, -1 / repair - 1 / part]])  # both up; one up
+    assert paired_mtbf(part, 1, repair) == pytest.approx(np.linalg.solve(rates, [-1.0, -1.0])[0], rel=1e-12)
+
+
+def test_many_pairs_last_as_long_as_played_ones():
+    rng, part, repair, pairs = np.random.default_rng(2), 100.0, 1.0, 50
+    ends = []
+    for _ in range(200):
+        clock, down = 0.0, np.zeros(pairs, bool)  # of each pair, whether one is down
+        while True:
+            rate = np.append(2 * ~down + down, 0) / part + np.append(down / repair, 0)
+            clock += rng.exponential(1 / rate.sum())
+            pair = rng.choice(pairs + 1, p=rate / rate.sum())
+            if down[pair] and rng.random() < (1 / part) / (1 / part + 1 / repair):
+                break
+            down[pair] = ~down[pair]
+        ends.append(clock)
+    low, high = mean_interval(np.array(ends))
+    assert low < paired_mtbf(part, pairs, repair) < high
+
+
+@pytest.mark.parametrize("stage, after", [(0, 5), (1, 9), (2, 1), (3, 12), (1, 0), (0, 24)])
+def test_a_stage_replays_from_the_logs_of_its_neighbours_what_it_had_done_and_no_more(stage, after):
+    microbatches, stages, w = 12, 4, 0.7
+    rng = np.random.default_rng(stage)
+    came, returned = rng.standard_normal((2, microbatches, 5))  # inputs from before, gradients from behind, logged
+    ahead = min(microbatches, stages - stage)
+    order = [("F", j) for j in range(ahead)]
+    for j in range(microbatches):
+        order += [("B", j), ("F", j + ahead)][: 1 + (j + ahead < microbatches)]
+
+    def work(actions, gradient, kept):
+        spent = 0.0
+        for kind, j in actions:
+            if kind == "F":
+                kept[j] = np.tanh(w * came[j])
+            else:
+                gradient = gradient + np.sum(returned[j] * (1 - kept.pop(j) ** 2) * came[j])
+            spent += {"F": 1.5, "B": 2.5}[kind]
+        return gradient, kept, spent
+
+    whole, _, _ = work(order, 0.0, {})
+    had = order[:after]
+    gradient, kept, spent = work(had, 0.0, {})  # lost now
+    done = [j for kind, j in had if kind == "B"]
+    again = [(kind, j) for j in done for kind in "FB"] + [("F", j) for kind, j in had if kind == "F" and j not in done]
+    gradient, kept, spent = work(again, 0.0, {})
+    assert stage_replay_time(len(done), len(kept), 1.5, 2.5) == pytest.approx(spent)
+    assert work(order[after:], gradient, kept)[0] == whole
 
 
 # Size and money.

@@ -8,13 +8,28 @@ import pytest
 from distlib.checkpoint import best_goodput, checkpoint_bytes, system_mtbf, waste
 from distlib.collectives import flat_ring_all_reduce
 from distlib.hardware import ACCELERATORS, node
-from distlib.parallel import bubble_of_total, peak_memory, possible, stage_memory, tensor_bytes
+from distlib.parallel import (
+    bubble_of_total,
+    direct_nic_bytes,
+    direct_nvlink_bytes,
+    expert_nic_bytes,
+    expert_nvlink_bytes,
+    mean_groups,
+    microbatches_per_step,
+    peak_memory,
+    possible,
+    stage_memory,
+    tensor_bytes,
+)
 from distlib.published import (
+    bloom_layouts,
     communication_reduction,
     communication_reductions,
     context_runs,
+    expert_exchanges,
     layout_sweep,
     llama3_interruptions,
+    pipeline_runs,
     published_memory,
     reliability,
     reported,
@@ -23,7 +38,9 @@ from distlib.published import (
     sweep,
     sweeps,
 )
-from distlib.transformer import hardware_flops, layer_parameters
+from distlib.schedules import interleaved, one_f_one_b, zb_h1, zb_h2
+from distlib.schedules import play as play_pipeline
+from distlib.transformer import Transformer, hardware_flops, layer_parameters
 from distlib.units import GB, TFLOP, GiB, TiB, us
 
 ALL = sweeps()
@@ -363,3 +380,163 @@ def test_the_peaks_that_qi_et_al_measured_are_met_within_nine_percent():
     assert len(error) == 6
     assert np.mean(np.abs(error)) == pytest.approx(0.046, abs=1e-3)
     assert np.min(error) == pytest.approx(-0.087, abs=1e-3)
+
+
+
+# Pipeline schedules (Qi et al. 2024)
+
+SCHEDULES = {"1F1B": one_f_one_b, "ZB-H1": zb_h1, "ZB-1p": zb_h1, "ZB-H2": zb_h2}
+RUNS = [run for run in pipeline_runs() if run.schedule in [*SCHEDULES, "1F1B-I"]]
+
+
+def played_pipeline(run):
+    if run.schedule == "1F1B-I":
+        schedule, v = interleaved(run.stages, run.microbatches, run.virtual), run.virtual
+    else:
+        schedule, v = SCHEDULES[run.schedule](run.stages, run.microbatches), 1
+    return play_pipeline(schedule, run.forward / v, (run.of_input + run.weight) / v, run.weight / v, run.hop)
+
+
+def test_the_published_schedules_are_those_of_the_tables():
+    runs = pipeline_runs()
+    assert len(runs) == 76
+    assert len([r for r in runs if r.bubble is not None]) == 72
+    assert len([r for r in runs if r.throughput is not None]) == 52
+    assert {r.virtual for r in runs} == {2, 3, 4}
+    assert all("2401.10241" in r.source for r in runs)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.schedule} {run.model} {run.microbatches}")
+def test_a_played_schedule_has_the_bubble_that_its_authors_computed(run):
+    bubble = 1 - run.microbatches * (run.forward + run.of_input + run.weight) / played_pipeline(run).span
+    if run.schedule == "1F1B-I":  # here one message a stage more is waited for than there
+        early = played_pipeline(run).span - run.stages * run.hop
+        bubble = 1 - run.microbatches * (run.forward + run.of_input + run.weight) / early
+        assert bubble == pytest.approx(run.bubble, abs=3e-4)
+    else:
+        assert bubble == pytest.approx(run.bubble, abs=5.1e-5)  # the last digit printed
+
+
+def test_measured_throughput_falls_short_of_the_played_schedules_by_what_the_book_says():
+    errors = {}
+    for run in RUNS:
+        if run.throughput is not None:
+            rate = run.microbatches * run.microbatch / run.stages / played_pipeline(run).span
+            errors.setdefault(run.schedule, []).append(rate / run.throughput - 1)
+    means = {name: round(float(np.mean(error)), 3) for name, error in errors.items()}
+    assert means == {"1F1B": 0.063, "ZB-1p": 0.077, "1F1B-I": 0.13}
+    assert all(error > 0 for row in errors.values() for error in row)
+
+
+# Layouts tried for BLOOM
+
+
+def test_b18_the_logged_rates_of_bloom_s_layouts_are_those_of_the_96_form():
+    for run in bloom_layouts():
+        model = Transformer(run.layers, run.hidden, 250880)
+        rate = hardware_flops(model, 2048, run.global_batch * 2048) / run.time / 384
+        assert rate == pytest.approx(run.rate, rel=2e-3)
+        assert run.dp * run.tp * run.pp == 384
+
+
+def test_b18_the_layout_with_the_smallest_bubble_is_the_slowest():
+    runs = [run for run in bloom_layouts() if run.layers == 72]
+    bubbles = [bubble_of_total(r.pp, microbatches_per_step(r.global_batch, r.microbatch, r.dp)) for r in runs]
+    smallest = int(np.argmin(bubbles))
+    assert runs[smallest].rate == min(run.rate for run in runs)
+    assert bubbles[smallest] == pytest.approx(1 / 85)
+    four = [b for b, r in zip(bubbles, runs, strict=True) if r.microbatch == 4]
+    assert four == pytest.approx([5 / 69, 7 / 91, 3 / 45, 11 / 139])
+
+
+def test_b19_steps_of_the_ramp_follow_the_bubble_from_the_largest_batch_alone():
+    runs = [run for run in bloom_layouts() if run.layers == 78]
+    m = np.array([microbatches_per_step(r.global_batch, r.microbatch, r.dp) for r in runs])
+    predicted = runs[-1].time * (m + 11) / (m[-1] + 11)
+    assert list(m) == [32, 64, 96, 128]
+    assert predicted / [r.time for r in runs] - 1 == pytest.approx([-0.0736, -0.0310, -0.0078, 0.0], abs=2e-4)
+
+
+# Expert parallelism (DeepEP)
+
+
+def test_low_latency_rows_print_all_choices_over_the_time():
+    rows = [row for row in expert_exchanges() if row.mode == "low-latency"]
+    assert len(rows) == 12
+    for row in rows:
+        n = row.tokens * row.topk * row.token_bytes  # up to ten of 1,024 choices are masked in the benchmark
+        assert row.bandwidth == pytest.approx(n / row.latency, rel=0.025)
+
+
+def test_normal_rows_name_what_they_count():
+    rows = [row for row in expert_exchanges() if row.mode == "normal"]
+    assert len(rows) == 18
+    assert {(row.nodes == 1, row.counted) for row in rows} == {(True, "nvlink"), (False, "nic")}
+
+
+def test_no_nic_carries_more_than_its_port_once_what_stays_is_taken_off():  # A11
+    for row in expert_exchanges():
+        if row.counted == "nic":
+            carried = expert_nic_bytes(row.bandwidth, 1, row.nodes)
+            assert 0.4 * 50 * GB < carried < 50 * GB
+            assert (carried < 22 * GB) == (row.nodes == 2 and row.accelerator == "H800")
+
+
+def test_low_latency_times_follow_one_start_and_two_links_within_fifteen_percent():
+    rows = [row for row in expert_exchanges() if row.mode == "low-latency"]
+    time = np.array([row.latency for row in rows])
+    carried = []
+    for row in rows:
+        n = row.tokens * row.token_bytes
+        nic = direct_nic_bytes(n, row.topk, row.nodes) / (50 * GB)
+        carried.append(max(nic, direct_nvlink_bytes(n, row.topk, row.nodes, row.gpus) / (160 * GB)))
+    start = np.sum((time - carried) / time**2) / np.sum(1 / time**2)
+    assert start == pytest.approx(41.3 * us, rel=0.01)
+    errors = (start + np.array(carried)) / time - 1
+    assert np.abs(errors).mean() == pytest.approx(0.0495, abs=0.0005)
+    assert np.abs(errors).max() == pytest.approx(0.143, abs=0.002)
+
+
+def test_training_kernels_reach_three_quarters_of_the_slower_link_or_more_and_never_all_of_it():
+    nvlink = {"H800": 160 * GB, "SM90": 370 * GB, "SM100": 700 * GB}
+    shares = []
+    for row in expert_exchanges():
+        if row.mode == "normal":
+            visited = min(row.nodes, 4)  # of 256 experts a token sees those of four nodes
+            seen = 256 * visited // row.nodes
+            to_nodes, to_ranks = mean_groups(seen, visited, 8), mean_groups(seen, 8 * visited, 8)
+            nic = expert_nic_bytes(1, to_nodes, row.nodes) / (50 * GB)
+            inside = expert_nvlink_bytes(1, to_ranks, row.gpus) / nvlink[row.accelerator]
+            counted = to_nodes if row.counted == "nic" else to_ranks
+            shares.append(row.bandwidth * max(nic, inside) / counted)
+            if row.nodes > 1:
+                assert row.bandwidth * (nic + inside) / counted > 1
+    assert 0.75 < min(shares) < 0.78
+    assert 0.92 < max(shares) < 0.93
+
+
+
+# Goodput of whole runs (fault tolerance)
+
+
+def test_the_exponential_links_the_two_stalls_at_100_000_gpus_and_llama_3s_rate_does_not():
+    stall = np.array([reported("fthsdp", "restart_whole"), reported("fthsdp", "restart_replica")])
+    said = np.array([reported("fthsdp", "effective_whole"), reported("fthsdp", "effective_replica")])
+    implied = -stall[0] / np.log(said[0])
+    assert implied / 60 == pytest.approx(12.18, abs=0.005)
+    assert np.exp(-stall[1] / implied) - said[1] == pytest.approx(-0.0183, abs=5e-4)
+    llama = 16384 * reported("llama3", "window") / reported("llama3", "unexpected") / 100_000
+    assert np.exp(-stall / llama) - said == pytest.approx([0.280, 0.106], abs=5e-4)
+
+
+def test_the_bounds_of_megascale_and_the_share_of_byterobust_are_met_at_llama_3s_rate():
+    part = 16384 * reported("llama3", "window") / reported("llama3", "unexpected")
+    write = checkpoint_bytes(reported("llama3", "parameters")) / reported("llama3", "storage_sustained")
+    restart = reported("megascale", "detect_and_diagnose") + reported("megascale", "catch_up")
+    assert restart == 1500
+    mega = best_goodput(write, system_mtbf(part, 10_000), restart)
+    assert mega == pytest.approx(0.905, abs=5e-4) and mega > reported("megascale", "effective_time")
+    byte = best_goodput(write, system_mtbf(part, 9600), 300.0)
+    assert byte - reported("byterobust", "effective_time") == pytest.approx(-0.003, abs=1e-3)
+    assert reported("megascale", "slow_machines") == 0.005 and reported("megascale", "slow_by") == 0.1
+    assert reported("megascale", "restarts") == 100
