@@ -45,13 +45,13 @@ TASKS = (
     ),
     Value(
         name="survives",
-        right=lambda p: 100 * survival(6.0, mtbf(p)),
+        right=lambda p: 100 * survival(20.0, mtbf(p)),
         wrong={
-            "that is the chance of a failure": lambda p: 100 * (1 - survival(6.0, mtbf(p))),
+            "that is the chance of a failure": lambda p: 100 * (1 - survival(20.0, mtbf(p))),
             "after a mean time between failures the chance is e^−1, not one half": (
-                lambda p: 100 * 0.5 ** (6.0 / mtbf(p))
+                lambda p: 100 * 0.5 ** (20.0 / mtbf(p))
             ),
-            "that is the expected number of failures, as a percentage": lambda p: 100 * 6.0 / mtbf(p),
+            "that is the expected number of failures, as a percentage": lambda p: 100 * 20.0 / mtbf(p),
         },
     ),
     Function(
@@ -90,11 +90,9 @@ TASKS = (
         name="in_time",
         right=lambda p: 100 * saved_in_time(p.lead, p.step, p.write),
         wrong={
-            "the step in flight has to end first, on average half of one": (
-                lambda p: 100.0 if p.lead >= p.write + p.step / 2 and saved_in_time(p.lead, p.step, p.write) < 1 else 0.0
-            ),
+            "that the write alone fits is not enough: the step in flight has to end first": lambda p: 100.0,
             "that is lead over step and write": lambda p: 100 * p.lead / (p.step + p.write),
-            "that is the chance to lose it": lambda p: 100 * (1.000001 - saved_in_time(p.lead, p.step, p.write)),
+            "that is the chance to lose it": lambda p: 100 * (1 - saved_in_time(p.lead, p.step, p.write)),
         },
     ),
     Value(
@@ -112,8 +110,9 @@ TASKS = (
         right=lambda p: effective(p, young_interval(p.saves, between()), p.warmup * minute),
         wrong={
             "the restart is left out": lambda p: effective(p, young_interval(p.saves, between()), 0.0),
-            "without the factor 2 the interval is too short": (
-                lambda p: 100 - 100 * (p.saves / young_interval(p.saves, between()) + p.warmup * minute / between())
+            "a failure loses half an interval on average, not a whole one": (
+                lambda p: effective(p, young_interval(p.saves, between()), p.warmup * minute
+                                    + young_interval(p.saves, between()) / 2)
             ),
             "that is the overhead, not what is left": (
                 lambda p: 100 - effective(p, young_interval(p.saves, between()), p.warmup * minute)
