@@ -98,7 +98,7 @@ TASKS = (
         name="gain",
         right=lambda p: 100 * (1 - steps(p)[0] / steps(p)[1]),
         wrong={
-            "of the other step": lambda p: 100 * (steps(p)[1] / steps(p)[0] - 1),
+            "that is a fraction; the task asks for percent": lambda p: 1 - steps(p)[0] / steps(p)[1],
             "the sign: shorter is positive": lambda p: -100 * (1 - steps(p)[0] / steps(p)[1]),
             "that compares bubbles, not steps": (
                 lambda p: 100 * (1 - zero(p) / (bubble_over_ideal(p.stages, m(p), p.virtual) * m(p) * plain(p)))
