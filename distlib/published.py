@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from distlib.cluster import Marginals
 from distlib.parallel import Layout
 from distlib.scaling import LossSurface
 from distlib.transformer import FULL, Transformer
@@ -681,3 +682,114 @@ def expert_exchanges() -> tuple[ExpertExchange, ...]:
         )
         for row in _rows("expert_exchanges.csv")
     )  # fmt: skip
+
+
+
+# Pairs of nodes (practice: your cluster)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """One test between every two nodes of a cluster. Arrays have one element a pair; nan where the test failed."""
+
+    cluster: str
+    operation: str  # sendrecv, all_to_all
+    gpus_per_node: int  # that take part
+    source: str
+    node: np.ndarray  # the one with the lower number
+    other: np.ndarray
+    busbw: np.ndarray  # byte/s, at the largest size of the log: 16 GiB, 8 GiB in a few
+
+
+@cache
+def _pairs() -> dict[tuple[str, str, int], Pairs]:
+    found = {}
+    key = ("cluster", "operation", "gpus_per_node")
+    for (cluster, operation, gpus), rows in groupby(_rows("pairwise.csv"), lambda row: tuple(row[k] for k in key)):
+        cells = [(int(row["node"]), i, rate, row["source"]) for row in rows
+                 for i, rate in enumerate(row["busbw_GBps"].split(), int(row["node"]) + 1)]  # fmt: skip
+        node, other, rates, sources = zip(*cells, strict=True)
+        busbw = np.array([float("nan" if rate == "-" else rate) * GB for rate in rates])
+        busbw.flags.writeable = False
+        found[cluster, operation, int(gpus)] = Pairs(
+            cluster, operation, int(gpus), sources[0], np.array(node), np.array(other), busbw
+        )
+    return found
+
+
+def pairs(cluster: str, operation: str, gpus_per_node: int) -> Pairs:
+    """The pairs of that cluster: `pairs("cluster00", "sendrecv", 1)`. An unknown one raises ValueError."""
+    if (cluster, operation, gpus_per_node) not in _pairs():
+        known = ", ".join(f"{c} {o} {g}" for c, o, g in _pairs())
+        raise ValueError(f"pairs must be one of {known}; got {cluster!r}, {operation!r}, {gpus_per_node!r}")
+    return _pairs()[cluster, operation, gpus_per_node]
+
+
+
+# --- what a real Slurm answered, and what is published of the jobs of clusters ---------------------------------------
+
+
+@dataclass(frozen=True)
+class SlurmPlan:
+    """A job before a controller with four nodes: its start, real if it runs, else planned (None: not planned), in s."""
+
+    policy: str
+    job: str
+    submit: float
+    nodes: int
+    limit: float
+    running: bool
+    start: float | None
+
+
+@cache
+def slurm_plans() -> tuple[SlurmPlan, ...]:
+    """Six jobs before a real slurmctld, under conservative and under EASY backfill; 0 is the first job's start."""
+    return tuple(
+        SlurmPlan(row["policy"], row["job"], float(row["submit_s"]), int(row["nodes"]), float(row["limit_s"]),
+                  row["state"] == "RUNNING", float(row["start_s"]) if row["start_s"] else None)
+        for row in _rows("slurm_plans.csv")
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SlurmPlacement:
+    """The nodes that a controller chose of 2,048, those of `drained` apart; `agrees`: as `cluster.packed` does."""
+
+    drained: str
+    nodes: int
+    chosen: str
+    agrees: bool
+
+
+@cache
+def slurm_placements() -> tuple[SlurmPlacement, ...]:
+    """Requests for whole nodes before a real slurmctld with a tree of leaves of 32 nodes and pods of eight leaves."""
+    return tuple(
+        SlurmPlacement(row["drained"], int(row["nodes"]), row["chosen"], row["agrees"] == "yes")
+        for row in _rows("slurm_placements.csv")
+    )
+
+
+@dataclass(frozen=True)
+class ClusterJobs:
+    """GPU jobs of a cluster, as its operators publish them; waits in s, from submission to start."""
+
+    cluster: str
+    jobs: int
+    mean_wait: float
+    median_wait: float
+    marginals: Marginals
+
+
+@cache
+def cluster_jobs() -> dict[str, ClusterJobs]:
+    """What is published of the jobs of four clusters, by name."""
+    return {
+        row["cluster"]: ClusterJobs(
+            row["cluster"], int(row["jobs"]), float(row["mean_wait_s"]), float(row["median_wait_s"]),
+            Marginals(float(row["mean_run_s"]), float(row["median_run_s"]), float(row["mean_gpus"]),
+                      int(row["largest_gpus"]), float(row["gpu_seconds"]) / int(row["jobs"])),
+        )
+        for row in _rows("job_marginals.csv")
+    }  # fmt: skip

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 MODULES = [
-    "alphabeta", "checkpoint", "collectives", "estimate", "experts", "overhead", "parallel", "planner", "schedules",
-    "sgd", "sharded", "step", "transformer",
+    "alphabeta", "checkpoint", "cluster", "collectives", "estimate", "experts", "overhead", "parallel", "planner",
+    "schedules", "sgd", "sharded", "step", "transformer",
 ]  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from distlib.published import (
     expert_exchanges,
     layout_sweep,
     llama3_interruptions,
+    pairs,
     pipeline_runs,
     published_memory,
     reliability,
@@ -540,3 +541,24 @@ def test_the_bounds_of_megascale_and_the_share_of_byterobust_are_met_at_llama_3s
     assert byte - reported("byterobust", "effective_time") == pytest.approx(-0.003, abs=1e-3)
     assert reported("megascale", "slow_machines") == 0.005 and reported("megascale", "slow_by") == 0.1
     assert reported("megascale", "restarts") == 100
+
+
+
+# Pairs of nodes
+
+
+def test_every_pair_of_two_clusters_is_there_once_and_failed_tests_are_nan():
+    for cluster, nodes, gpus in (("cluster00", range(1, 18), (1, 4, 8)), ("cluster01", range(2, 12), (1, 2, 4, 8))):
+        for count in gpus:
+            for operation in ("sendrecv", "all_to_all"):
+                links = pairs(cluster, operation, count)
+                listed = list(zip(links.node.tolist(), links.other.tolist(), strict=True))
+                assert listed == [(a, b) for a in nodes for b in nodes if b > a]
+                assert (links.cluster, links.operation, links.gpus_per_node) == (cluster, operation, count)
+                assert cluster in links.source
+                ran = links.busbw[~np.isnan(links.busbw)]
+                assert len(ran) >= 118 * len(listed) / 136 and np.all((ran > 0.5 * GB) & (ran < 100 * GB))
+    assert pairs("cluster00", "sendrecv", 1).busbw[:3] == pytest.approx([13.59 * GB, 13.51 * GB, 1.76 * GB])
+    assert np.isnan(pairs("cluster00", "sendrecv", 1).busbw).sum() == 5
+    with pytest.raises(ValueError, match="pairs must be one of cluster00 sendrecv 1, "):
+        pairs("cluster00", "sendrecv", 2)
