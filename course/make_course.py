@@ -3,7 +3,6 @@
     python course/make_course.py            # all sets
 """
 
-import json
 import os
 import shutil
 import subprocess
@@ -16,7 +15,7 @@ import nbformat
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from course.grading import ProblemSet, grade, sets  # noqa: E402
+from course.grading import ProblemSet, grade, is_test, sets  # noqa: E402
 
 TARGET = ROOT / "dist" / "course"
 
@@ -54,13 +53,22 @@ def build(target: Path = TARGET, names: tuple[str, ...] = ()) -> None:
 
 def index(chosen: list[ProblemSet]) -> str:
     """The sets in a table: what each follows, its points, its time."""
-    lines = ["# Problem sets", "", "| set | follows | difficulty (1–3) | minutes | tasks | points |", "|---|---|---|---|---|---|"]
+    lines = [
+        "# Problem sets", "",
+        "| set | follows | goals | difficulty (1–3) | minutes | tasks | points, by program + by hand |",
+        "|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
     for one in chosen:
         about = one.notebook.metadata["course"]
-        points = [cell.metadata.nbgrader["points"] for cell in one.notebook.cells if "points" in cell.metadata.get("nbgrader", {})]
-        lines.append(
-            f"| {one.name} | {about['follows']} | {about['difficulty']} | {about['minutes']} | {len(points)} | {sum(points)} |"
-        )
+        graded = [cell for cell in one.notebook.cells if cell.metadata.get("nbgrader", {}).get("grade")]
+        tasks = sum(cell.source.count("\n## Task") + cell.source.startswith("## Task") for cell in one.notebook.cells)
+        auto = sum(cell.metadata.nbgrader["points"] for cell in graded if is_test(cell))
+        hand = sum(cell.metadata.nbgrader["points"] for cell in graded) - auto
+        row = (
+            one.name, about["follows"], ", ".join(about["goals"]), about["difficulty"], about["minutes"], tasks,
+            f"{auto} + {hand}",
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(map(str, row))} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,8 +1,14 @@
 """nbgrader's settings for this course. `make course` copies the file into the course folder; there, edit away."""
 
 from nbgrader.preprocessors import (
-    AssignLatePenalties, CheckCellMetadata, ClearOutput, DeduplicateIds, LimitOutput, OverwriteCells,
-    OverwriteKernelspec, SaveAutoGrades,
+    AssignLatePenalties,
+    CheckCellMetadata,
+    ClearOutput,
+    DeduplicateIds,
+    LimitOutput,
+    OverwriteCells,
+    OverwriteKernelspec,
+    SaveAutoGrades,
 )  # fmt: skip
 
 from course.preprocessors import Grade, Restore

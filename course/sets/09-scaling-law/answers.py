@@ -4,7 +4,14 @@ from course.grading import Function, Prediction, Value
 from distlib.hardware import accelerator
 from distlib.published import training_costs
 from distlib.scaling import (
-    LossSurface, compute_multiple, gamma, loss_at, optimal_parameters, optimal_tokens, tokens_for_loss, training_time,
+    LossSurface,
+    compute_multiple,
+    gamma,
+    loss_at,
+    optimal_parameters,
+    optimal_tokens,
+    tokens_for_loss,
+    training_time,
 )  # fmt: skip
 from distlib.transformer import training_flops
 from distlib.units import day, hour
@@ -45,7 +52,9 @@ TASKS = (
         right=lambda p: compute_multiple(p.left, gamma(surface(p))),
         wrong={
             "that takes the exponent of the parameters alone": lambda p: p.left ** (-1 / p.a),
-            "that takes the sum of both exponents; the budget buys parameters and tokens": lambda p: p.left ** (-1 / (p.a + p.b)),
+            "that takes the sum of both exponents; the budget buys parameters and tokens": (
+                lambda p: p.left ** (-1 / (p.a + p.b))
+            ),
             "a law with exponent 1 would make it that": lambda p: 1 / p.left,
         },
     ),

@@ -69,7 +69,8 @@ TASKS = (
             linear_time(np.arange(8, 8 * int(nodes) + 1, 8), compute, fixed, growth).min()
         ),
         cases=lambda p: [
-            (float(p.compute), p.sync, p.growth, 10000), (100.0, 1.0, 0.01, 100), (100.0, 0.0, 1e-6, 5), (9.0, 0.0, 1.0, 50),
+            (float(p.compute), p.sync, p.growth, 10000), (100.0, 1.0, 0.01, 100), (100.0, 0.0, 1e-6, 5),
+            (9.0, 0.0, 1.0, 50),
         ],
         wrong={
             "the best number of GPUs may lie beyond what there is: N ends at 8·nodes": (
@@ -95,7 +96,9 @@ TASKS = (
         right=nodes_best,
         wrong={
             "that is a number of nodes": lambda p: nodes_best(p) / 8,
-            "√(T_compute/(8·g)) charges the growth by node": lambda p: 8 * round(math.sqrt(p.compute / p.growth / 8) / 8),
+            "√(T_compute/(8·g)) charges the growth by node": (
+                lambda p: 8 * round(math.sqrt(p.compute / p.growth / 8) / 8)
+            ),
             "that is T_compute/g; the optimum is its square root": lambda p: p.compute / p.growth,
         },
         tolerance=1e-4,
@@ -107,8 +110,12 @@ TASKS = (
             "that is the mean of the slowest; the mean of all is work, not waiting": (
                 lambda p: 1e3 * (exponential_wait(p.ranks, p.jitter) + p.jitter)
             ),
-            "delays do not add up over GPUs: the barrier waits for the slowest alone": lambda p: 1e3 * p.jitter * p.ranks,
-            "the greatest of N exponentials grows as a sum of 1/k, not as √N": lambda p: 1e3 * p.jitter * math.sqrt(p.ranks),
+            "delays do not add up over GPUs: the barrier waits for the slowest alone": (
+                lambda p: 1e3 * p.jitter * p.ranks
+            ),
+            "the greatest of N exponentials grows as a sum of 1/k, not as √N": (
+                lambda p: 1e3 * p.jitter * math.sqrt(p.ranks)
+            ),
         },
     ),
     Value(
@@ -119,7 +126,9 @@ TASKS = (
             "that is the share of the wrong step; the question is about the right one": (
                 lambda p: 100 * (p.micro_steps - 1) * p.comm / (p.compute / p.ranks + p.micro_steps * p.comm)
             ),
-            "one of the K reductions is needed": lambda p: 100 * p.micro_steps * p.comm / (p.compute / p.ranks + p.comm),
+            "one of the K reductions is needed": (
+                lambda p: 100 * p.micro_steps * p.comm / (p.compute / p.ranks + p.comm)
+            ),
         },
     ),
     Value(

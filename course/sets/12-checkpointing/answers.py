@@ -4,7 +4,13 @@ import math
 
 from course.grading import Function, Prediction, Value
 from distlib.checkpoint import (
-    checkpoint_bytes, exact_interval, mtbf_from_counts, overhead, system_mtbf, write_time, young_interval,
+    checkpoint_bytes,
+    exact_interval,
+    mtbf_from_counts,
+    overhead,
+    system_mtbf,
+    write_time,
+    young_interval,
 )  # fmt: skip
 from distlib.published import reported
 from distlib.units import day, hour, minute
@@ -86,7 +92,9 @@ TASKS = (
                 lambda p: exact_interval(write(p), p.part_years * YEAR) / minute
             ),
             "√(T_write·MTBF) lacks the factor 2": lambda p: math.sqrt(write(p) * mtbf(p)) / minute,
-            "the restart is no part of what is written": lambda p: young_interval(write(p) + p.restart, mtbf(p)) / minute,
+            "the restart is no part of what is written": (
+                lambda p: young_interval(write(p) + p.restart, mtbf(p)) / minute
+            ),
         },
         tolerance=0.002,
     ),

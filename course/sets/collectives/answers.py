@@ -3,7 +3,11 @@
 from course.grading import Function, Prediction, Value
 from distlib.alphabeta import Link
 from distlib.collectives import (
-    hierarchical_all_reduce, off_node_share, ring_all_reduce_bytes, ring_tree_crossover, two_level_all_reduce_cap,
+    hierarchical_all_reduce,
+    off_node_share,
+    ring_all_reduce_bytes,
+    ring_tree_crossover,
+    two_level_all_reduce_cap,
 )  # fmt: skip
 from distlib.published import sweep
 

@@ -4,7 +4,12 @@ import numpy as np
 
 from course.grading import Function, Prediction, Value
 from distlib.checkpoint import (
-    combined_mtbf, first_order_overhead, saved_in_time, spares_suffice, survival, young_interval,
+    combined_mtbf,
+    first_order_overhead,
+    saved_in_time,
+    spares_suffice,
+    survival,
+    young_interval,
 )  # fmt: skip
 from distlib.published import reported
 from distlib.units import minute
@@ -40,7 +45,9 @@ TASKS = (
         wrong={
             "only the GPUs are counted": lambda p: p.gpu_hours / p.gpus,
             "rates add up, mean times do not": lambda p: (p.gpu_hours + p.node_hours) / p.gpus,
-            "a node has 8 GPUs: there are gpus/8 nodes": lambda p: combined_mtbf([p.gpu_hours, p.node_hours], [p.gpus, p.gpus]),
+            "a node has 8 GPUs: there are gpus/8 nodes": (
+                lambda p: combined_mtbf([p.gpu_hours, p.node_hours], [p.gpus, p.gpus])
+            ),
         },
     ),
     Value(
@@ -63,7 +70,8 @@ TASKS = (
                 "from math import ceil\ndef spares(mtbf, repair, chance):\n    return ceil(repair / mtbf)\n"
             ),
             "the number out is a Poisson number, whose deviation is the root of its mean": (
-                "from math import ceil\ndef spares(mtbf, repair, chance):\n    return ceil(repair / mtbf + 3 * repair / mtbf)\n"
+                "from math import ceil\ndef spares(mtbf, repair, chance):\n"
+                "    return ceil(repair / mtbf + 3 * repair / mtbf)\n"
             ),
             "one too many: k is to be the least": (
                 "from scipy.stats import poisson\ndef spares(mtbf, repair, chance):\n"

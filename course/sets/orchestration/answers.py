@@ -5,7 +5,8 @@ import math
 from course.grading import Function, Prediction, Value
 from distlib.cluster import Job, Site, easy, fifo, signal_lead, simulate
 from distlib.collectives import hierarchical_all_reduce_bytes
-from distlib.units import GB
+from distlib.published import cluster_jobs
+from distlib.units import GB, hour
 
 
 def run(p, policy):
@@ -29,6 +30,18 @@ def waits(p):
 def across(p):
     n = hierarchical_all_reduce_bytes(p.array, 8 * p.job_nodes, 8).inter * 8
     return 1e3 * n / (p.rails * 50 * GB)
+
+
+def trace(p):
+    return cluster_jobs()[p.cluster].marginals
+
+
+def hours(p):
+    return trace(p).mean_run * trace(p).mean_gpus / hour
+
+
+def short(p):
+    return p.count * (trace(p).gpu_time / hour - hours(p))
 
 
 TASKS = (
@@ -120,5 +133,20 @@ TASKS = (
             "a node sends twice (nodes − 1)/nodes of the array": lambda p: across(p) * (p.taper - 1) / 2,
             "all NICs of the node send at once": lambda p: across(p) * (p.taper - 1) * p.rails,
         },
+    ),
+    Value(
+        name="short",
+        right=short,
+        wrong={
+            "that is the colleague's estimate": lambda p: p.count * hours(p),
+            "that is the published GPU time, not by how much the estimate falls short": (
+                lambda p: short(p) + p.count * hours(p)
+            ),
+            "with the median run time; the colleague took the mean": (
+                lambda p: short(p) + p.count * hours(p) * (1 - trace(p).median_run / trace(p).mean_run)
+            ),
+            "that is the shortfall of one job": lambda p: short(p) / p.count,
+        },
+        tolerance=0.002,
     ),
 )

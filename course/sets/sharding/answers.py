@@ -1,7 +1,10 @@
 """Right and known wrong answers of the set on data and tensor parallelism."""
 
 from course.grading import Function, Prediction, Value
+from distlib.hardware import accelerator
 from distlib.parallel import data_hidden_tokens, replica_bytes, tensor_bytes, zero3_bytes
+from distlib.published import sharded_runs
+from distlib.transformer import training_flops
 from distlib.units import GB
 
 
@@ -23,8 +26,9 @@ def share(p, split=None, both=1.0):
     return 100 * comm / (compute + comm)
 
 
-def efficiency(p, rate=80.0):
-    return 100 * rate / (122 + p.parameters / 1e9)
+def mfu(p):
+    [run] = [run for run in sharded_runs() if (run.model, run.gpus) == (p.name, p.most)]
+    return 100 * training_flops(run.parameters, run.rate) / accelerator("A100 40GB").peak
 
 
 def hidden_tokens(parameters, dp, flops, beta):
@@ -49,7 +53,9 @@ TASKS = (
         right=sent,
         wrong={
             "the weights are gathered twice, for the forward and for the backward pass": lambda p: sent(p) * 2 / 3,
-            "a rank that keeps only shards gathers and reduces in every micro-batch": lambda p: sent(p) / p.microbatches,
+            "a rank that keeps only shards gathers and reduces in every micro-batch": (
+                lambda p: sent(p) / p.microbatches
+            ),
             "that is what replicas send, once a step": lambda p: replica_bytes(2 * p.parameters, p.dp) / GB,
             "16 bits are two bytes": lambda p: sent(p) * 8,
         },
@@ -98,12 +104,13 @@ TASKS = (
         },
     ),
     Value(
-        name="efficiency",
-        right=efficiency,
+        name="mfu",
+        right=mfu,
         wrong={
-            "that is the rate on one machine": lambda p: efficiency(p, 110.0),
-            "that compares with one machine of 8; the task compares with one GPU": lambda p: 100 * 80 / 110,
-            "that is the speedup of two machines over one": lambda p: 100 * 160 / 110,
+            "624 TFLOP/s is with structured sparsity; dense is half of it": lambda p: mfu(p) / 2,
+            "8 FLOP count the forward pass twice: that is HFU": lambda p: mfu(p) * 8 / 6,
+            "that counts the forward pass alone": lambda p: mfu(p) / 3,
+            "the rate is of one GPU already": lambda p: mfu(p) / p.most,
         },
     ),
 )
