@@ -199,6 +199,14 @@ def released(problem_set: ProblemSet) -> list[nbformat.NotebookNode]:
     return cells
 
 
+def release(problem_set: ProblemSet) -> nbformat.NotebookNode:
+    """The whole notebook as nbgrader hands it out."""
+    stubs = {grade_id(cell): cell for cell in released(problem_set)}
+    notebook = nbformat.from_dict(problem_set.notebook)
+    notebook.cells = [stubs.get(grade_id(cell) or "", cell) for cell in notebook.cells]
+    return notebook
+
+
 def is_test(cell: nbformat.NotebookNode) -> bool:
     """A code cell with points that the student cannot edit."""
     marks = cell.metadata.get("nbgrader", {})
