@@ -236,6 +236,7 @@ BROKEN = {
     ),
     "the end of the process": ("import os\nos._exit(0)", "died"),
     "too much memory": ("hog = [bytearray(2**28) for _ in range(64)]", "MemoryError"),
+    "a file too large": ("with open('big', 'wb') as file:\n    file.write(bytes(2**27))", "File too large"),
     "a flood of output": ("for _ in range(10**5):\n    print('x' * 100)", None),
 }  # fmt: skip
 FIRST = ALL[0]
