@@ -300,6 +300,7 @@ def run(folder, *command):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A course folder with two sets."""
+    pytest.importorskip("nbgrader", reason="nbgrader is not installed: `make course` does")
     from course import make_course
 
     target = tmp_path_factory.mktemp("course")
