@@ -349,7 +349,7 @@ def scores(folder, name):
 @pytest.mark.parametrize("one", ALL[:2], ids=NAMES[:2])
 def test_the_whole_path_from_release_to_feedback(one, folder):
     full = sum(points(one)[name] for name in one.tasks)
-    value = next(name for name, task in one.tasks.items() if isinstance(task, Value))
+    value = [name for name, task in one.tasks.items() if isinstance(task, Value)][-1]  # on which no other builds
 
     def deleted(notebook, student):
         notebook = solved(one)(notebook, student)
