@@ -8,12 +8,12 @@ export PYTHONPATH := $(CURDIR)
 # uv trusts what the machine trusts, as pip does: some networks have certificates of their own.
 export UV_SYSTEM_CERTS := true
 
-.PHONY: help book serve test test-slow golden pins public wheel bench clean
+.PHONY: help book serve test test-slow golden course course-test pins public wheel bench clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | while IFS='	' read -r target text; do \
-	  printf '  make %-10s %s\n' "$$target" "$$text"; done
+	  printf '  make %-11s %s\n' "$$target" "$$text"; done
 
 # uv is quicker; where it does not work, pip does the same.
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
@@ -45,6 +45,25 @@ test-slow: .venv/.ok  ## run the tests that take minutes or other programs (see 
 golden: .venv/.ok  ## store the chapters' outputs as the reference; one: CHAPTER=book/…/name.md
 	@$(BIN)/python tests/make_golden.py $(CHAPTER)
 
+# The problem sets for instructors; the published tree has none.
+.venv/.course: .venv/.ok requirements/course.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements/course.txt || \
+	  $(PIP) -r requirements/course.txt
+	@touch $@
+
+HAS_COURSE = @[ -d course ] || \
+  { echo "this tree has no course/: the problem sets are held back from the published tree" >&2; exit 1; }
+
+course:  ## build the problem sets, for instructors, in dist/course
+	$(HAS_COURSE)
+	@$(MAKE) --no-print-directory .venv/.course
+	@$(BIN)/python course/make_course.py $(SET)
+
+course-test:  ## grade right, wrong, broken and hostile hand-ins of the problem sets
+	$(HAS_COURSE)
+	@$(MAKE) --no-print-directory .venv/.course
+	@$(BIN)/python -m pytest -n auto course $(PYTEST)
+
 PINS = $(BIN)/uv pip compile --quiet --python-version 3.11 --universal --no-header --no-annotate --no-emit-index-url
 pins: .venv/.ok  ## pin again what requirements/*.in names
 	@{ echo '# What CI runs, on Python 3.11; other versions of Python are untried.'; \
@@ -52,6 +71,8 @@ pins: .venv/.ok  ## pin again what requirements/*.in names
 	   $(PINS) requirements/book.in; } > .pins && mv .pins requirements.txt
 	@{ echo '# Made from requirements/ci.in by `make pins`, in step with requirements.txt.'; \
 	   $(PINS) requirements/ci.in --constraint requirements.txt; } > .pins && mv .pins requirements/ci.txt
+	@{ echo '# Made from requirements/course.in by `make pins`, in step with requirements.txt.'; \
+	   $(PINS) requirements/course.in --constraint requirements.txt; } > .pins && mv .pins requirements/course.txt
 
 public:  ## write the tree that is published, without what is held back, to dist/public
 	@rm -rf dist/public && mkdir -p dist/public

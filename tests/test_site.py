@@ -14,6 +14,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import nbformat
 import numpy as np
 import pytest
 
@@ -280,3 +281,32 @@ def test_a_downloaded_chapter_runs_in_binders_environment(chapter, binder, site,
     status, printed = trees.run(binder, "-c", RUN, download, tmp_path, cwd=tmp_path, PYTHONPATH="")
     assert status == 0, printed[-3000:]
     assert float(printed.split()[-1]) < 1000  # MB, at its peak
+
+
+# --- the problem sets, where the tree has them: not in the site, and at home in Binder ---
+
+if (chapters.ROOT / "course").exists():
+    from course import grading, leaks
+
+    def test_nothing_of_the_problem_sets_is_in_the_site(site):
+        assert leaks.found(site, leaks.secrets()) == []
+        pages = [path.relative_to(site).as_posix() for path in site.rglob("*") if "course" in path.parts]
+        assert pages == [] and '"course/' not in (site / "searchindex.js").read_text(encoding="utf-8")
+
+    @pytest.mark.parametrize("one", grading.sets(), ids=lambda one: one.name)
+    def test_a_problem_set_opens_and_runs_in_binders_environment(one, binder, tmp_path):
+        """Untouched, only the checks that an answer is there fail; with the reference's answers nothing does."""
+        for notebook, allowed in ((grading.release(one), {"AssertionError"}), (one.notebook, set())):
+            nbformat.write(notebook, tmp_path / "set.ipynb")
+            status, printed = trees.run(binder, "-c", ERRORS, "set.ipynb", cwd=tmp_path, PYTHONPATH="")
+            assert status == 0, printed[-3000:]
+            assert set(printed.split("errors:")[1].split()) == allowed, printed[-3000:]
+
+
+ERRORS = """
+import sys, nbformat, nbclient
+notebook = nbformat.read(sys.argv[1], as_version=4)
+nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=True).execute()
+outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+print("errors:", *[output.ename for output in outputs if output.output_type == "error"])
+"""

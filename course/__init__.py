@@ -1,0 +1,1 @@
+"""The problem sets with their solutions, and the grader: for instructors, held back from the published tree."""
