@@ -2,11 +2,11 @@
 
 from course.grading import Function, Prediction, Value
 from distlib.parallel import (
+    Layout,
     bubble_of_total,
     bubble_over_ideal,
     expert_nic_bytes,
-    microbatches_per_step,
-    one_f_one_b_held,
+    in_flight,
     zero_bubble_time,
 )  # fmt: skip
 from distlib.published import pipeline_runs
@@ -14,7 +14,7 @@ from distlib.schedules import gpipe, play
 
 
 def m(p):
-    return microbatches_per_step(p.global_batch, p.micro_batch, p.dp)
+    return Layout(dp=p.dp, micro_batch=p.micro_batch, global_batch=p.global_batch).microbatches
 
 
 def plain(p):
@@ -77,9 +77,9 @@ TASKS = (
     ),
     Value(
         name="fewer",
-        right=lambda p: m(p) - one_f_one_b_held(p.stages, m(p)),
+        right=lambda p: m(p) - in_flight(Layout(pp=p.stages, global_batch=m(p)), 0),
         wrong={
-            "that is what 1F1B holds": lambda p: float(one_f_one_b_held(p.stages, m(p))),
+            "that is what 1F1B holds": lambda p: float(in_flight(Layout(pp=p.stages, global_batch=m(p)), 0)),
             "that is what GPipe holds": lambda p: float(m(p)),
             "the first stage holds pp micro-batches, not pp − 1": lambda p: m(p) - p.stages + 1,
         },
