@@ -70,9 +70,9 @@ class Stale(pytest.Item):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """With `--dist loadgroup` a file stays on one worker, for its fixtures; mutants need none and are dealt out."""
+    """With `--dist loadgroup` a file stays on one worker, for its fixtures; tests that need none are dealt out."""
     for item in items:
-        if item.path.name != "test_mutation.py":
+        if item.path.name not in ("test_mutation.py", "test_course.py"):
             item.add_marker(pytest.mark.xdist_group(item.path.as_posix()))
 
 
