@@ -40,7 +40,7 @@ test: .venv/.ok  ## run every chapter and every test that takes no minutes
 	@$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" $(PYTEST)
 
 test-slow: .venv/.ok  ## run the tests that take minutes or other programs (see .ci/install)
-	@$(BIN)/python -m pytest -n auto --dist loadgroup -m slow $(PYTEST)
+	@$(BIN)/python -m pytest -n auto --dist loadfile -m slow $(PYTEST)
 
 golden: .venv/.ok  ## store the chapters' outputs as the reference; one: CHAPTER=book/…/name.md
 	@$(BIN)/python tests/make_golden.py $(CHAPTER)

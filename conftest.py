@@ -68,14 +68,6 @@ class Stale(pytest.Item):
         return str(excinfo.value)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """With `--dist loadgroup` a file stays on one worker, for its fixtures; tests that need none are dealt out."""
-    for item in items:
-        if item.path.name not in ("test_mutation.py", "test_course.py"):
-            item.add_marker(pytest.mark.xdist_group(item.path.as_posix()))
-
-
 def _no_skip(config, report, reason):
     if config.option.no_skip and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
