@@ -12,30 +12,22 @@ from typing import Any
 
 import nbformat
 
-from course.grading import ProblemSet, grade_apart, grade_id, is_test, released
+from course.grading import ProblemSet, grade_apart, grade_id, is_test, put_back, released
 
 
 def restored(notebook: nbformat.NotebookNode, problem_set: ProblemSet) -> nbformat.NotebookNode:
     """The hand-in with the released text of each locked cell; cells that were deleted are put back."""
-    position = 0
-    for cell in released(problem_set):
-        where = [index for index, mine in enumerate(notebook.cells) if grade_id(mine) == grade_id(cell)]
-        if where:
-            position = where[0]
-            if cell.metadata.nbgrader["locked"]:
-                notebook.cells[position] = cell
-        else:
-            notebook.cells.insert(position, cell)
-        position += 1
-    seen: set[str | None] = {None}
-    kept = []
-    for cell in notebook.cells:
+    put_back(notebook, problem_set)
+    ours = {grade_id(cell): cell for cell in released(problem_set)}
+    seen: set[str] = set()
+    for index, cell in enumerate(notebook.cells):
         name = grade_id(cell)
-        if name in seen and name is not None:
+        if name in seen:
             cell.metadata.pop("nbgrader")  # a copy of a cell: it is run, and has no points
-        seen.add(name)
-        kept.append(cell)
-    notebook.cells = kept
+        elif name in ours and ours[name].metadata.nbgrader["locked"]:
+            notebook.cells[index] = ours[name]
+        if name:
+            seen.add(name)
     return notebook
 
 

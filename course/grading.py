@@ -207,6 +207,19 @@ def release(problem_set: ProblemSet) -> nbformat.NotebookNode:
     return notebook
 
 
+def put_back(notebook: nbformat.NotebookNode, problem_set: ProblemSet) -> list[str]:
+    """Put each released cell that was deleted back where it stood; return the names of those."""
+    position, missing = 0, []
+    for cell in released(problem_set):
+        where = [index for index, mine in enumerate(notebook.cells) if grade_id(mine) == grade_id(cell)]
+        if not where:
+            missing.append(grade_id(cell) or "")
+            notebook.cells.insert(position, cell)
+            where = [position]
+        position = where[0] + 1
+    return missing
+
+
 def is_test(cell: nbformat.NotebookNode) -> bool:
     """A code cell with points that the student cannot edit."""
     marks = cell.metadata.get("nbgrader", {})
